@@ -1,0 +1,165 @@
+"""One frozen row per target: how wide a wave is, how much LDS a workgroup has, which dot and matrix families exist.
+
+Code asks a row for a property (`arch.wave`, `arch.dot4`) and never for a name. A name that is not in the table is refused.
+
+>>> parse("gfx942:sramecc+:xnack-").wave
+64
+>>> parse("gfx1100").dot4
+'v_dot4_i32_iu8'
+"""
+
+import functools
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lanewise.errors import UnknownTargetError
+
+__all__ = ["TARGETS", "Arch", "host", "parse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """One target.
+
+    name:    what compilers call it
+    vendor:  "amd", "nvidia", "x86" or "arm"
+    wave:    lanes that run in lockstep (32 or 64); 1 on a CPU
+    lds:     bytes of LDS / shared memory one workgroup can have; 0 on a CPU
+    vector:  bytes of one vector register of one lane's program: 4 on a GPU, 16..64 on a CPU
+    dot4:    the instruction for a signed 4-way int8 dot into int32, or None
+    dot2_f16, dot2_bf16: a 2-way dot of that type into float32
+    matrix:  the matrix unit's family ("wmma", "mfma", "mma", "wgmma", "tcgen05", "i8mm"), or None
+    triton:  whether Triton 3.6 compiles for it
+    features: what a `name:feature+` suffix asked for, as written
+    """
+
+    name: str
+    vendor: str
+    wave: int
+    lds: int
+    vector: int
+    dot4: str | None
+    dot2_f16: bool = False
+    dot2_bf16: bool = False
+    matrix: str | None = None
+    triton: bool = False
+    features: tuple[str, ...] = ()
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.vendor in ("amd", "nvidia")
+
+    def __str__(self) -> str:
+        return ":".join((self.name, *self.features))
+
+
+def _amd(
+    name: str, wave: int, dot4: str | None, *, f16: bool = True, bf16: bool = False, matrix: str | None = None, lds: int = 64, triton: bool = True
+) -> Arch:
+    return Arch(name, "amd", wave, lds * 1024, 4, dot4, f16, bf16, matrix, triton)
+
+
+def _nvidia(name: str, lds: int, matrix: str, *, triton: bool = True) -> Arch:
+    return Arch(name, "nvidia", 32, lds * 1024, 4, "dp4a", matrix=matrix, triton=triton)
+
+
+def _cpu(name: str, vendor: str, vector: int, dot4: str | None, *, bf16: bool = False, matrix: str | None = None) -> Arch:
+    return Arch(name, vendor, 1, 0, vector, dot4, dot2_bf16=bf16, matrix=matrix)
+
+
+# Instruction availability: LLVM's AMDGPU processor table; gfx11 and later have only the iu8 form, whose operands are
+# unsigned unless neg_lo says otherwise. Shared memory per block: CUDA C++ programming guide, technical specifications.
+_ROWS = (
+    _amd("gfx900", 64, None, f16=False, triton=False),
+    _amd("gfx906", 64, "v_dot4_i32_i8", triton=False),
+    _amd("gfx908", 64, "v_dot4_i32_i8", matrix="mfma"),
+    _amd("gfx90a", 64, "v_dot4_i32_i8", matrix="mfma"),
+    _amd("gfx942", 64, "v_dot4_i32_i8", matrix="mfma"),
+    _amd("gfx950", 64, "v_dot4_i32_i8", matrix="mfma", bf16=True, lds=160),
+    _amd("gfx1010", 32, None, f16=False, triton=False),
+    _amd("gfx1030", 32, "v_dot4_i32_i8"),
+    *(_amd(f"gfx{n}", 32, "v_dot4_i32_iu8", matrix="wmma", bf16=True) for n in (1100, 1101, 1102, 1103, 1150, 1151, 1200, 1201)),
+    _amd("gfx1250", 32, "v_dot4_i32_iu8", matrix="wmma", bf16=True, lds=320),
+    _nvidia("sm_70", 96, "mma", triton=False),
+    _nvidia("sm_75", 64, "mma"),
+    _nvidia("sm_80", 163, "mma"),
+    _nvidia("sm_86", 99, "mma"),
+    _nvidia("sm_87", 163, "mma"),
+    _nvidia("sm_89", 99, "mma"),
+    _nvidia("sm_90", 227, "wgmma"),
+    _nvidia("sm_100", 227, "tcgen05"),
+    _nvidia("sm_103", 227, "tcgen05"),
+    _nvidia("sm_120", 99, "mma"),
+    # x86-64 psABI levels; the +suffix rows are a level and the dot instruction that some of its processors add.
+    _cpu("x86-64", "x86", 16, None),
+    _cpu("x86-64-v2", "x86", 16, "pmaddubsw"),
+    _cpu("x86-64-v3", "x86", 32, "vpmaddubsw"),
+    _cpu("x86-64-v3+avxvnni", "x86", 32, "vpdpbusd"),
+    _cpu("x86-64-v4", "x86", 64, "vpmaddubsw"),
+    _cpu("x86-64-v4+vnni", "x86", 64, "vpdpbusd"),
+    _cpu("x86-64-v4+vnni+bf16", "x86", 64, "vpdpbusd", bf16=True),
+    _cpu("aarch64", "arm", 16, None),
+    _cpu("aarch64+dotprod", "arm", 16, "sdot"),
+    _cpu("aarch64+dotprod+i8mm", "arm", 16, "sdot", matrix="i8mm"),
+)
+TARGETS: dict[str, Arch] = {row.name: row for row in _ROWS}
+# What each AMD processor can be asked to switch (LLVM's AMDGPU usage guide, target ID).
+_FEATURES = {
+    "gfx900": ("xnack",),
+    "gfx1010": ("xnack",),
+    **dict.fromkeys(("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"), ("sramecc", "xnack")),
+}
+
+
+def parse(name: str) -> Arch:
+    """The row for a target name, with AMD's feature suffixes kept. Raises UnknownTargetError, saying what is known."""
+    base, *features = name.split(":")
+    row = TARGETS.get(base)
+    if row is None:
+        raise UnknownTargetError(f"unknown target {name!r}; known targets: {', '.join(TARGETS)}")
+    allowed = _FEATURES.get(base, ())
+    for feature in features:
+        if feature[:-1] not in allowed or feature[-1:] not in ("+", "-"):
+            known = ", ".join(f"{f}+ or {f}-" for f in allowed) or "no features"
+            raise UnknownTargetError(f"target {name!r}: unknown feature {feature!r}; {base} takes {known}")
+    if len({f[:-1] for f in features}) != len(features):
+        raise UnknownTargetError(f"target {name!r} names a feature twice")
+    return replace(row, features=tuple(features)) if features else row
+
+
+@functools.cache
+def host() -> Arch:
+    """The row of the processor that this process runs on: the highest whose instructions it all has."""
+    machine = platform.machine().lower()
+    flags = _cpu_flags()
+    if machine in ("aarch64", "arm64"):
+        return TARGETS["aarch64" + ("+dotprod" + ("+i8mm" if "i8mm" in flags else "") if "asimddp" in flags else "")]
+    if machine not in ("x86_64", "amd64"):
+        raise UnknownTargetError(f"this processor is {machine!r}; Lanewise knows x86_64 and aarch64")
+    return TARGETS[_x86_level(flags)]
+
+
+def _x86_level(flags: frozenset[str]) -> str:
+    """The x86-64 row for /proc/cpuinfo flags (x86-64 psABI, micro-architecture levels)."""
+    v2 = {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"}
+    v3 = v2 | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
+    v4 = v3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+    if v4 <= flags:
+        vnni = "avx512_vnni" in flags
+        return "x86-64-v4" + ("+vnni" if vnni else "") + ("+bf16" if vnni and "avx512_bf16" in flags else "")
+    if v3 <= flags:
+        return "x86-64-v3" + ("+avxvnni" if "avx_vnni" in flags else "")
+    return "x86-64-v2" if v2 <= flags else "x86-64"
+
+
+def _cpu_flags() -> frozenset[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux: the baseline of the architecture is always true
+        return frozenset()
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()

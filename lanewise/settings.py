@@ -1,0 +1,69 @@
+"""Every LANEWISE_* variable, once: name, type, default, help. No other file reads the environment.
+
+>>> get("CONTEXT")
+4096
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lanewise.errors import SettingError
+
+__all__ = ["SETTINGS", "Setting", "enabled", "get"]
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _flag(text: str) -> bool:
+    return {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}[text.lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable: `LANEWISE_<name>` in the environment. `parse` raises ValueError or KeyError for what it refuses."""
+
+    name: str
+    parse: Callable[[str], Any]
+    default: Any
+    accepts: str
+    help: str
+
+    @property
+    def variable(self) -> str:
+        return f"LANEWISE_{self.name}"
+
+
+SETTINGS: dict[str, Setting] = {
+    s.name: s
+    for s in (
+        Setting("DEVICE", str, "cpu", "reference or cpu", "the device that models run on when none is named"),
+        Setting("CONTEXT", _positive, 4096, "a positive number of tokens", "the most context a model is given when none is asked for"),
+        Setting("MAX_BATCH", _positive, 16, "a positive number", "how many sequences decode together"),
+        Setting("PREFILL_CHUNK", _positive, 512, "a positive number of tokens", "how many prompt tokens one step takes"),
+        Setting("REFERENCE", _flag, True, "0 or 1", "0 takes the reference kernels out of dispatch"),
+    )
+}
+
+
+def get(name: str) -> Any:
+    """The setting's value: parsed from the environment, or its default. Raises SettingError for a value it cannot take."""
+    setting = SETTINGS[name]
+    text = os.environ.get(setting.variable)
+    if text is None or text == "":
+        return setting.default
+    try:
+        return setting.parse(text)
+    except (ValueError, KeyError):
+        raise SettingError(f"{setting.variable} is {text!r}; it takes {setting.accepts}") from None
+
+
+def enabled(switch: str | None) -> bool:
+    """Whether a kernel's switch leaves it on; a kernel without a switch always is."""
+    return switch is None or bool(get(switch))
