@@ -152,7 +152,8 @@ class Tolerance:
         ku = k * dtype(accumulate).roundoff
         if ku >= 1:
             raise ShapeError(f"k={k} is too long for {accumulate}: its error has no bound")
-        return cls(ku / (1 - ku), _once(out), (k + 1) * dtype(accumulate).tiny + dtype(out).tiny)
+        # the last rounding acts on a value that is off already
+        return cls(ku / (1 - ku) * (1 + dtype(out).roundoff), _once(out), (k + 1) * dtype(accumulate).tiny + dtype(out).tiny)
 
     @classmethod
     def chain(cls, operations: int, out: str = "f32") -> "Tolerance":
