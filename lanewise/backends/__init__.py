@@ -1,0 +1,20 @@
+"""What runs a model. `backend_for` turns a device name into a backend; a new backend is one room here and one row below."""
+
+from collections.abc import Callable
+
+from lanewise.backends.base import Backend, Batch, Progress, Runner
+from lanewise.backends.reference import ReferenceBackend
+from lanewise.errors import DeviceError
+
+__all__ = ["DEVICES", "Backend", "Batch", "Progress", "Runner", "backend_for"]
+
+# "cpu" is the fastest backend for the host's processor; today that is the reference.
+DEVICES: dict[str, Callable[[], Backend]] = {"reference": ReferenceBackend, "cpu": ReferenceBackend}
+
+
+def backend_for(device: str) -> Backend:
+    """The backend of a device name. Raises DeviceError, naming the devices that exist, for any other."""
+    if device not in DEVICES:
+        gpu = "; GPUs are not supported by this version" if device.split(":")[0] in ("cuda", "gpu", "hip", "rocm") else ""
+        raise DeviceError(f"device {device!r} is not available; available: {', '.join(DEVICES)}{gpu}")
+    return DEVICES[device]()
