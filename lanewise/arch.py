@@ -60,16 +60,18 @@ def _amd(
     return Arch(name, "amd", wave, lds * 1024, 4, dot4, f16, bf16, matrix, triton)
 
 
-def _nvidia(name: str, lds: int, matrix: str, *, triton: bool = True) -> Arch:
-    return Arch(name, "nvidia", 32, lds * 1024, 4, "dp4a", matrix=matrix, triton=triton)
+def _nvidia(name: str, lds: int, matrix: str) -> Arch:
+    return Arch(name, "nvidia", 32, lds * 1024, 4, "dp4a", matrix=matrix, triton=True)
 
 
 def _cpu(name: str, vendor: str, vector: int, dot4: str | None, *, bf16: bool = False, matrix: str | None = None) -> Arch:
     return Arch(name, vendor, 1, 0, vector, dot4, dot2_bf16=bf16, matrix=matrix)
 
 
-# Instruction availability: LLVM's AMDGPU processor table; gfx11 and later have only the iu8 form, whose operands are
-# unsigned unless neg_lo says otherwise. Shared memory per block: CUDA C++ programming guide, technical specifications.
+# Instruction availability, wave and LDS: asked of Triton 3.6's own LLVM (tests/test_arch_llvm.py). gfx11 and later have only the
+# iu8 form, whose operands are unsigned unless neg_lo says otherwise; LLVM takes the old v_dot4_i32_i8 there too, and encodes it
+# as the unsigned one. Triton compiles for sm_70 and sm_75 without their matrix units.
+# Shared memory per block: CUDA C++ programming guide, technical specifications.
 _ROWS = (
     _amd("gfx900", 64, None, f16=False, triton=False),
     _amd("gfx906", 64, "v_dot4_i32_i8", triton=False),
@@ -77,11 +79,12 @@ _ROWS = (
     _amd("gfx90a", 64, "v_dot4_i32_i8", matrix="mfma"),
     _amd("gfx942", 64, "v_dot4_i32_i8", matrix="mfma"),
     _amd("gfx950", 64, "v_dot4_i32_i8", matrix="mfma", bf16=True, lds=160),
-    _amd("gfx1010", 32, None, f16=False, triton=False),
+    _amd("gfx1010", 32, None, f16=False),
     _amd("gfx1030", 32, "v_dot4_i32_i8"),
     *(_amd(f"gfx{n}", 32, "v_dot4_i32_iu8", matrix="wmma", bf16=True) for n in (1100, 1101, 1102, 1103, 1150, 1151, 1200, 1201)),
-    _amd("gfx1250", 32, "v_dot4_i32_iu8", matrix="wmma", bf16=True, lds=320),
-    _nvidia("sm_70", 96, "mma", triton=False),
+    # gfx1250 keeps the integer dot and drops both floating-point ones.
+    _amd("gfx1250", 32, "v_dot4_i32_iu8", matrix="wmma", f16=False, lds=320),
+    _nvidia("sm_70", 96, "mma"),
     _nvidia("sm_75", 64, "mma"),
     _nvidia("sm_80", 163, "mma"),
     _nvidia("sm_86", 99, "mma"),
@@ -108,6 +111,7 @@ TARGETS: dict[str, Arch] = {row.name: row for row in _ROWS}
 _FEATURES = {
     "gfx900": ("xnack",),
     "gfx1010": ("xnack",),
+    "gfx1250": ("sramecc",),
     **dict.fromkeys(("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"), ("sramecc", "xnack")),
 }
 

@@ -1,0 +1,48 @@
+# make demo: run a real model. make test: run the tests. Both build a virtual environment in .venv first; a second run skips that.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
+PROMPT ?= Explain in three sentences why the sky is blue.
+
+.PHONY: help demo test lint model clean
+
+help:
+	@echo "make demo   generate text with a small model on this machine's processor"
+	@echo "make test   run the tests (installs torch, triton and transformers, which the tests compare with)"
+	@echo "make lint   ruff and mypy"
+	@echo "make clean  remove what the others made, the model apart"
+
+demo: $(VENV)/.installed model
+	@$(BIN)/lanewise generate $(MODEL) --chat -p "$(PROMPT)"
+
+# With two workers on two cores, threads below them only get in each other's way.
+test: $(VENV)/.installed-test model
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# `model` also checks a model that is there already.
+model $(MODEL): | $(BIN)/python
+	@$(BIN)/python tools/fetch_model.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or later is needed; $(PYTHON) is {v.major}.{v.minor}")'
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+# Stamps: pip runs again when the project's metadata changes.
+$(VENV)/.installed: pyproject.toml lanewise/__init__.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+# One environment for mypy and the tests: what mypy says depends on the numpy that it sees.
+$(VENV)/.installed-test: pyproject.toml lanewise/__init__.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[test,dev]'
+	@touch $@

@@ -1,0 +1,77 @@
+"""The command line: one file per command, and here what they share on the way in and out.
+
+Exit codes: 0 done, 1 a check failed, 2 the user's input was wrong, 130 interrupted. Commands import numpy, the tokenizer and the
+engine inside their functions, so that `lanewise --help` stays quick.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lanewise import __version__
+from lanewise.cli import chat, explain, generate, inspect, quantize, targets
+from lanewise.cli.terminal import complain
+from lanewise.errors import LanewiseError
+
+__all__ = ["app", "main"]
+
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    generate.generate,
+    chat.chat,
+    inspect.inspect,
+    quantize.quantize,
+    explain.explain,
+    targets.targets,
+)
+
+
+class _Group(TyperGroup):
+    """Turns what a command raises into one line and an exit code; anything it does not know is a bug and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            value = super().invoke(ctx)
+            sys.stdout.flush()
+            return value
+        except LanewiseError as error:
+            complain("error", str(error))
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            typer.echo(err=True)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader has gone: whatever is still buffered must not fail again when Python exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+
+
+app = typer.Typer(cls=_Group, name="lanewise", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"lanewise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")] = False,
+) -> None:
+    """Run quantized language models, and ask what would run them."""
+
+
+for _command in _COMMANDS:
+    app.command()(_command)
+
+
+def main() -> None:
+    """The `lanewise` program."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character gets a "?" and not a traceback
+            stream.reconfigure(errors="replace")
+    app()

@@ -1,0 +1,49 @@
+"""`lanewise targets`: every target that has a row, and how far Lanewise's kernels have been shown on it."""
+
+from dataclasses import asdict
+from typing import Any
+
+import typer
+
+from lanewise import arch
+from lanewise.cli.terminal import Json, print_json, print_table
+from lanewise.errors import UnknownTargetError
+
+__all__ = ["LEVELS", "level"]
+
+# Weakest first. `compiled`: compiles and passes the ISA gate; `emulated`: its machine code ran on the emulator and passed;
+# `measured`: ran on the card. A level is only ever read from a record of the run that earned it, and there are no records yet.
+LEVELS = ("none yet", "compiled", "emulated", "measured")
+_RECORDS: dict[str, str] = {}
+
+
+def level(name: str) -> str:
+    """The level that records show for a target."""
+    return _RECORDS.get(name, LEVELS[0])
+
+
+def targets(as_json: Json = False) -> None:
+    """List every target and what it has: lanes, LDS, dot and matrix instructions, and its level."""
+    try:
+        host = arch.host().name
+    except UnknownTargetError:  # a processor without a row can still read the table
+        host = ""
+    if as_json:
+        print_json([_machine(row, host) for row in arch.TARGETS.values()])
+        return
+    head = ("target", "vendor", "wave", "LDS", "int8 dot", "matrix", "Triton", "level")
+    print_table(head, (_row(row, host) for row in arch.TARGETS.values()), right=("wave", "LDS"))
+    typer.echo("\nlevel: how far kernels were shown on the target. On any processor models run on the reference backend, in numpy.")
+
+
+def _row(row: arch.Arch, host: str) -> tuple[object, ...]:
+    lds = f"{row.lds // 1024} KiB" if row.is_gpu else "-"
+    name = f"{row.name} (this machine)" if row.name == host else row.name
+    triton = ("yes" if row.triton else "no") if row.is_gpu else "-"
+    return name, row.vendor, row.wave if row.is_gpu else "-", lds, row.dot4 or "-", row.matrix or "-", triton, level(row.name)
+
+
+def _machine(row: arch.Arch, host: str) -> dict[str, Any]:
+    fields = asdict(row)
+    del fields["features"]
+    return {**fields, "level": level(row.name), "host": row.name == host}

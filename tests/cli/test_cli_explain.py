@@ -1,0 +1,101 @@
+"""`lanewise explain` and `lanewise targets`: the choice, every refusal in words, and no level without a record."""
+
+import pytest
+from cli_fakes import lanewise, read
+
+from lanewise import arch, dispatch
+from lanewise.cli import targets
+from lanewise.contract import Guard, Kernel
+
+
+@pytest.fixture
+def skinny(monkeypatch):
+    """A kernel in front of the reference that takes an even n only."""
+    monkeypatch.setattr(dispatch, "_REGISTRY", {op: list(row) for op, row in dispatch._REGISTRY.items()})
+    even = Guard("n_even", lambda p: p.n % 2 == 0, "each wave stores two columns")
+    return dispatch.register(Kernel("skinny", "linear", run=print, guards=(even,), body="cpu"), before="reference_linear")
+
+
+def test_the_choice_and_the_refusals_are_printed_in_order(skinny):
+    done = lanewise("explain", "linear", "--arch", "x86-64-v3", "--m", "1", "--n", "3", "--k", "64")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "linear m=1 n=3 k=64 f32 on x86-64-v3",
+        "  skinny refuses (n_even): each wave stores two columns",
+        "  reference_linear (reference) runs",
+    ]
+    assert "reference_linear (reference) would accept, but comes later" in lanewise("explain", "linear", "--n", "4").stdout
+
+
+def test_json_says_the_same(skinny):
+    answer = read(lanewise("explain", "linear", "--arch", "x86-64-v3", "--n", "3", "--k", "64", "--json"))
+    assert answer["problem"] == {"op": "linear", "arch": "x86-64-v3", "m": 1, "n": 3, "k": 64, "dtype": "f32", "format": None}
+    assert answer["chosen"] == "reference_linear"
+    assert answer["kernels"][0] == {"name": "skinny", "body": "cpu", "accepts": False, "guard": "n_even", "why": "each wave stores two columns"}
+    assert answer["kernels"][1] == {"name": "reference_linear", "body": "reference", "accepts": True, "guard": None, "why": None}
+
+
+def test_without_a_kernel_the_exit_code_is_1_and_every_refusal_is_there():
+    done = lanewise("explain", "quant_linear", "--arch", "gfx942:xnack-", "--format", "q4_k", "--json")
+    assert done.exit_code == 1
+    answer = read(done)
+    assert (answer["chosen"], answer["problem"]["arch"], answer["problem"]["format"]) == (None, "gfx942:xnack-", "Q4_K")
+    assert all(kernel["why"] for kernel in answer["kernels"])
+    assert lanewise("explain", "linear", "--dtype", "bf16", "--arch", "x86-64").exit_code == 1
+
+
+def test_an_op_without_kernels_says_so(monkeypatch):
+    monkeypatch.setitem(dispatch._REGISTRY, "linear", [])
+    done = lanewise("explain", "linear")
+    assert done.exit_code == 1
+    assert "no kernel is registered for this op" in done.stdout
+
+
+def test_a_switch_takes_a_kernel_out(monkeypatch):
+    monkeypatch.setenv("LANEWISE_REFERENCE", "0")
+    done = lanewise("explain", "linear")
+    assert done.exit_code == 1
+    assert "LANEWISE_REFERENCE has switched it off" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("conv",), "unknown op 'conv'; known ops: linear"),
+        (("linear", "--arch", "gfx9"), "unknown target 'gfx9'; known targets: gfx900"),
+        (("linear", "--arch", ""), "unknown target ''"),
+        (("linear", "--dtype", "fp8"), "unknown dtype 'fp8'"),
+        (("quant_linear", "--format", "Q9"), "unknown format 'Q9'"),
+        (("linear", "--n", "-1"), "sizes are not negative"),
+    ],
+)
+def test_a_problem_that_cannot_be_is_the_users_mistake(args, words):
+    done = lanewise("explain", *args)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert words in done.stderr
+
+
+def test_targets_shows_every_row_and_marks_this_machine():
+    lines = lanewise("targets").stdout.splitlines()
+    names = [line.split()[0] for line in lines[1 : 1 + len(arch.TARGETS)]]
+    assert names == list(arch.TARGETS)
+    assert [line.split()[0] for line in lines if "(this machine)" in line] == [arch.host().name]
+    assert max(map(len, lines[: 1 + len(arch.TARGETS)])) < 120
+
+
+def test_no_target_has_a_level_without_a_record(monkeypatch):
+    rows = read(lanewise("targets", "--json"))
+    assert {row["level"] for row in rows} == {"none yet"}
+    assert [row["name"] for row in rows if row["host"]] == [arch.host().name]
+    assert {row["name"]: row["wave"] for row in rows} == {row.name: row.wave for row in arch.TARGETS.values()}
+    monkeypatch.setitem(targets._RECORDS, "gfx1100", "emulated")
+    assert targets.level("gfx1100") == "emulated"
+
+
+def test_the_table_is_readable_on_a_processor_without_a_row(monkeypatch):
+    arch.host.cache_clear()
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    try:
+        assert "(this machine)" not in lanewise("targets").stdout
+    finally:
+        arch.host.cache_clear()
