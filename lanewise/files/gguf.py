@@ -27,7 +27,7 @@ __all__ = ["ACCEPTED", "ALIGNMENT", "Part", "read_part"]
 ACCEPTED: Final = "a .gguf file or a Hugging Face directory is expected"
 ALIGNMENT: Final = "general.alignment"
 # Far more keys and tensors than any known model has; bytes of a key and of a tensor's name.
-_COUNT, _KEY, _NAME = 1 << 16, 65_535, 255
+_KEYS, _TENSORS, _KEY, _NAME = 1 << 13, 1 << 16, 65_535, 255
 _DIMS = 4
 _ALIGNMENTS = (8, 1 << 20)
 
@@ -47,8 +47,8 @@ def read_part(path: Path) -> Part:
     """Map and check one .gguf file. Raises ModelFileError: file, field, value, what is allowed."""
     cursor = Cursor(path, map_file(path, ACCEPTED))
     version = _version(cursor)
-    tensors = cursor.count("tensor count", smallest=24, most=_COUNT)
-    keys = cursor.count("key count", smallest=13, most=_COUNT)
+    tensors = cursor.count("tensor count", smallest=24, most=_TENSORS)
+    keys = cursor.count("key count", smallest=13, most=_KEYS)
     entries: dict[str, Entry] = {}
     for index in range(keys):
         key = cursor.text(f"key {index + 1} of {keys}", _KEY)

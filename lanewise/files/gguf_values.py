@@ -37,9 +37,9 @@ _SCALARS: Final = {
 }
 _STRUCTS: Final = {number: struct.Struct("<" + code) for number, (_, code) in _SCALARS.items()}
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-# Bounds on what a header may make us hold, each twice what the largest known model has (a vocabulary of 262k tokens and 515k
-# merges): bytes before the tensor data, strings in all arrays together.
-_HEADER, _STRINGS = 48 << 20, 3 << 19
+# Bounds on what a header may make us hold, each above what the largest known model has (a vocabulary of 262k tokens and 515k
+# merges) and low enough for a second: bytes before the tensor data, strings in all arrays together.
+_HEADER, _STRINGS = 48 << 20, 1 << 20
 # Strings are decoded this many at a time, which bounds the scratch memory; one by one, which is quicker then, when there are fewer than _FEW.
 _BATCH, _FEW = 1 << 16, 64
 

@@ -1,7 +1,12 @@
 """A model that answers at once: what the command line sees of the engine, without weights."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
@@ -19,6 +24,38 @@ def lanewise(*args: str, stdin: str | bytes = ""):
 def read(result) -> Any:
     """What a command with --json printed; nothing else may stand on stdout."""
     return json.loads(result.stdout)
+
+
+# The start of a program that runs the command line with the fake model, as a script. A test may run where ^C is ignored: the
+# program takes it all the same. With a terminal as stdin, that becomes the one whose ^C it gets.
+PROGRAM = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if os.isatty(0):
+    import fcntl, termios
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+import cli_fakes, lanewise.engine
+class Slow(cli_fakes.FakeLLM):
+    def stream(self, prompt, params):
+        for chunk in super().stream(prompt, params):
+            yield chunk
+            time.sleep(60 if prompt == "slow" else 0)
+lanewise.engine.LLM = Slow
+from lanewise.cli import main
+main()
+"""
+
+
+@contextmanager
+def started(*args: str, **pipes: Any) -> Iterator[subprocess.Popen[str]]:
+    """The command line with the fake model in a process of its own, which does not outlive the block."""
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TERM": "dumb"}
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *args], text=True, env=env, start_new_session=True, **pipes)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 class FakeLLM:

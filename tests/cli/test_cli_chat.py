@@ -3,13 +3,10 @@
 import os
 import pty
 import select
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-from cli_fakes import FakeChat, lanewise
+from cli_fakes import FakeChat, lanewise, started
 
 from lanewise.cli import chat
 from lanewise.engine import SamplingParams
@@ -84,27 +81,9 @@ def test_what_is_typed_ends_with_ctrl_d_and_survives_bytes_that_are_no_text(monk
     assert "not UTF-8" in capsys.readouterr().err
 
 
-SESSION = """
-import sys, time
-import lanewise.engine, cli_fakes
-class Slow(cli_fakes.FakeLLM):
-    def stream(self, prompt, params):
-        for chunk in super().stream(prompt, params):
-            yield chunk
-            time.sleep(60 if prompt == "slow" else 0)
-lanewise.engine.LLM = Slow
-from lanewise.cli import main
-sys.argv = ["lanewise", "chat", "m.gguf"]
-main()
-"""
-
-
 def test_a_session_on_a_terminal():
     here, there = pty.openpty()
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TERM": "dumb"}
-    with subprocess.Popen(
-        [sys.executable, "-c", SESSION], stdin=there, stdout=there, stderr=there, env=env, start_new_session=True, preexec_fn=_own_terminal
-    ) as process:
+    with started("chat", "m.gguf", stdin=there, stdout=there, stderr=there) as process:
         os.close(there)
         read_until(here, "/exit or Ctrl-D", "> ")
         os.write(here, b"Hi\n")
@@ -116,16 +95,8 @@ def test_a_session_on_a_terminal():
         os.write(here, b"Hi\n")
         read_until(here, "Hello there, world.", "> ")
         os.write(here, b"\x03")  # at the prompt: leaves
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=20) == 130
     os.close(here)
-
-
-def _own_terminal():
-    """Make the pty the child's controlling terminal, so that it turns ^C into a signal."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def read_until(terminal, *words, timeout=20):

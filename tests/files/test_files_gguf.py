@@ -236,6 +236,19 @@ def test_a_part_with_keys_of_its_own_is_refused(tmp_path: Path) -> None:
     assert "key 'general.name' is not what the first part has" in refusal(paths[0])
 
 
+@pytest.mark.parametrize(("value", "opens"), [([1.0, 2.0], True), ([1.0, 3.0], False)])
+def test_a_part_may_repeat_keys_of_the_first_but_not_change_them(tmp_path: Path, value: list[float], opens: bool) -> None:
+    for n in range(2):
+        own = [key("split.no", U16, n), key("split.count", U16, 2), key("split.tensors.count", U32, 2)]
+        repeated = [array("scores", F32, value if n else [1.0, 2.0]), key("nan", F32, float("nan")), key("name", STRING, "x")]
+        Gguf(own + repeated).add(f"t{n}", "F32", (4,), np.random.default_rng(n)).write(tmp_path / f"m-{n + 1:05d}-of-00002.gguf")
+    path = tmp_path / "m-00001-of-00002.gguf"
+    if opens:
+        assert len(open_model(path).tensors) == 2
+    else:
+        assert "key 'scores' is not what the first part has" in refusal(path)
+
+
 def test_a_renamed_part_is_refused_with_the_name_it_needs(tmp_path: Path) -> None:
     renamed = _split(tmp_path)[0].rename(tmp_path / "model.gguf")
     assert "path is one of 3 parts; rename" in refusal(renamed)

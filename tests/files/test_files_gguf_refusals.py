@@ -32,7 +32,7 @@ HEADERS: dict[str, tuple[Gguf, tuple[str, ...]]] = {
     "too many keys": (Gguf(key_count=2**64 - 1), ("key count is 18446744073709551615",)),
     "more keys than a model has": (
         Gguf([key("k", U8, 0)] * 5, data=bytes(2 << 20), key_count=70_000),
-        ("key count is 70000", "at most 65536 are allowed"),
+        ("key count is 70000", "at most 8192 are allowed"),
     ),
     "keys that are not there": (Gguf(key_count=2, data=bytes(26)), ("key 1 of 2",)),
 }
@@ -73,7 +73,7 @@ KEYS: dict[str, tuple[list[bytes], tuple[str, ...]]] = {
     "scalar past the end": ([text("a") + struct.pack("<I", U64) + bytes(5)], ("key 'a' is 8 bytes at byte", "the file ends at byte")),
     "more strings than a model has": (
         [array("a", STRING, []), text("b") + struct.pack("<IIQ", ARRAY, STRING, 1_600_000) + bytes(8 * 1_600_000)],
-        ("the length of key 'b' is 1600000", "together may hold 1572864 strings"),
+        ("the length of key 'b' is 1600000", "together may hold 1048576 strings"),
     ),
     "control characters in a key": ([key("a\x1b[2J\n", U8, 0)] * 2, ("key 2 of 2 is 'a\\x1b[2J\\n'",)),
     "a key made to hide text": ([text("a\u202eb") + struct.pack("<I", 77)], ("the type of key 'a\\u202eb' is 77",)),
@@ -144,7 +144,7 @@ def test_a_wrong_tensor_is_refused_by_field(tmp_path: Path, case: str) -> None:
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
     whole = small_gguf().build()
     path = tmp_path / "m.gguf"
-    for length in range(0, len(whole), 3):
+    for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
         refusal(path)
 

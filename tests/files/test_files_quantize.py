@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from files_builders import STRING, U16, U32, Gguf, directory, key, small_gguf, small_safetensors
+from files_builders import STRING, U16, U32, Gguf, Info, directory, key, small_gguf, small_safetensors
 from gguf import GGML_QUANT_VERSION, GGUFReader, LlamaFileType
 
 from lanewise.errors import FormatError, ModelFileError
@@ -248,6 +248,20 @@ def test_a_run_that_stops_leaves_nothing_and_keeps_an_old_target(tmp_path: Path,
     assert (tmp_path / "t.gguf").read_bytes() == b"old"
 
 
+def test_the_old_target_stays_until_the_new_one_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.gguf").write_bytes(b"old")
+
+    def refuse(*paths: object) -> None:
+        assert (tmp_path / "t.gguf").read_bytes() == b"old"
+        raise OSError(5, "Input/output error")
+
+    for name in ("replace", "rename"):
+        monkeypatch.setattr(f"lanewise.files.quantize.os.{name}", refuse)
+    with pytest.raises(ModelFileError, match=r"t\.gguf: writing is input/output error"):
+        quantize_file(_llama(1).write(tmp_path / "s.gguf"), tmp_path / "t.gguf", "Q8_0", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.gguf", "t.gguf"]
+
+
 def test_weights_that_no_format_can_hold_are_refused_by_tensor(tmp_path: Path) -> None:
     model = Gguf([key("general.architecture", STRING, "llama")]).add("t.weight", "F32", (2, 32), np.random.default_rng(0))
     model.data = np.array([1.0] * 40 + [np.nan] + [1.0] * 23, np.float32).tobytes()
@@ -319,13 +333,9 @@ def test_a_full_disk_is_refused_before_and_reported_during_the_run(tmp_path: Pat
 
 
 def test_memory_is_bounded_by_the_largest_target_tensor_and_a_few_chunks(tmp_path: Path) -> None:
-    model = Gguf([key("general.architecture", STRING, "llama")])
-    for n in range(8):
-        model.add(f"t{n}.weight", "F16", (2048, 1024), np.random.default_rng(n))
-    model.data = bytes(len(model.data))  # 34 MB in all
-    source = model.write(tmp_path / "s.gguf")
-    del model
-    quantize_file(source, tmp_path / "warm.gguf", "Q8_0")
+    _quantized(tmp_path, _llama(1), "Q8_0")  # what is imported late is imported before memory is counted
+    keys = [key("general.architecture", STRING, "llama")]
+    source = Gguf(keys, [Info("t.weight", (2048, 4096), 1, 0)], bytes(2 * 4096 * 2048)).write(tmp_path / "s.gguf")  # eight chunks, F16
     tracemalloc.start()
     try:
         report = quantize_file(source, tmp_path / "t.gguf", "Q8_0")

@@ -16,8 +16,8 @@ SECONDS, MEMORY = 0.3, 8 << 20
 PATIENCE = 2.0
 
 
-def grow(step: str, start: str = "'ab'") -> str:
-    return "{% set ns = namespace(s=" + start + ") %}{% for i in range(999) %}{% set ns.s = " + step + " %}{% endfor %}{{ ns.s }}"
+def grow(step: str, start: str = "'ab'", then: str = "") -> str:
+    return "{% set ns = namespace(s=" + start + ") %}{% for i in range(999) %}{% set ns.s = " + step + " %}{% endfor %}" + then
 
 
 REACHING = {
@@ -54,7 +54,6 @@ REACHING = {
 ENDLESS = {
     "nested loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
     "nested loops that print": "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
-    "nested loops in a block": "{% set x %}{% for a in range(99999) %}{% for b in range(99999) %}y{% endfor %}{% endfor %}{% endset %}",
     "a macro that calls itself twice": "{% macro f(n) %}{% if n > 0 %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     "a macro that calls itself": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "a block that calls itself": "{% block a %}{{ self.a() }}{% endblock %}",
@@ -93,6 +92,9 @@ GROWING = {
     "doubling by %": grow("'%s%s' % (ns.s, ns.s)"),
     "doubling by a macro": "{% macro m() %}{{ caller() }}{{ caller() }}{% endmacro %}" + "{% call m() %}" * 24 + "abcd" * 500 + "{% endcall %}" * 24,
     "doubling by set": "{% set s = 'abcd' %}" + "{% set s %}{{ s }}{{ s }}{% endset %}" * 40,
+    "many slices": "{% set s = 'a' * 400000 %}" + "".join(f"{{% set s{i} = s[{i}:] %}}" for i in range(99)),
+    "numbers printed": "{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}",
+    "letters in a block": "{% set x %}{% for a in range(99999) %}{% for b in range(99999) %}y{% endfor %}{% endfor %}{% endset %}",
     "nested lists": grow("[ns.s, ns.s]"),
     "nested tuples": grow("(ns.s, ns.s)"),
     "nested dicts": grow("{'a': ns.s, 'b': ns.s}"),
@@ -100,8 +102,8 @@ GROWING = {
     "nested by batch": grow("[1]|batch(3, ns.s)|first"),
     "nested by slice": grow("[1, 1]|slice(3, ns.s)|list"),
     "nested by arguments": "{% macro m(s, n) %}{{ m(varargs, n + 1, s, s, varargs) if n < 99 }}{% endmacro %}{{ m('x', 0, 'x') }}",
-    "nested and compared": grow("[ns.s, ns.s]") + grow("[ns.s, ns.s]").replace("ns", "nt") + "{{ ns.s == nt.s }}",
-    "deep tuples as a key": grow("(ns.s,)", "()") + "{{ {ns.s: 1} }}",
+    "nested and compared": grow("[ns.s, ns.s]") + grow("[nt.s, nt.s]").replace("ns", "nt") + "{{ ns.s == nt.s }}",
+    "deep tuples as a key": grow("(ns.s,)", "()", "{{ {ns.s: 1} }}"),
     "deep lists": grow("[ns.s]", "[]"),
     "center": "{{ 'a'|center(10 ** 10) }}",
     ".center": "{{ 'a'.center(10 ** 10) }}",

@@ -36,7 +36,7 @@ def test_trying_the_neighbouring_scales_lowers_the_error(name: str, monkeypatch:
     assert tried < rmse(x, fmt.dequantize(fmt.quantize(x)))
 
 
-@pytest.mark.parametrize("name", ["Q2_K", "Q4_K", "Q5_K"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q5_K"])  # in Q2_K the 4-bit scales blur what a single try brings
 def test_every_try_of_an_affine_scale_lowers_the_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fmt, x = get(name), weights("normal", 128)
     tries = search._AFFINE_TRIES
