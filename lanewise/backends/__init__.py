@@ -8,8 +8,14 @@ from lanewise.errors import DeviceError
 
 __all__ = ["DEVICES", "Backend", "Batch", "Progress", "Runner", "backend_for"]
 
-# "cpu" is the fastest backend for the host's processor; today that is the reference.
-DEVICES: dict[str, Callable[[], Backend]] = {"reference": ReferenceBackend, "cpu": ReferenceBackend}
+
+def _cpu() -> Backend:
+    from lanewise.backends.cpu import CpuBackend  # LLVM is loaded only where it is used
+
+    return CpuBackend()
+
+
+DEVICES: dict[str, Callable[[], Backend]] = {"reference": ReferenceBackend, "cpu": _cpu}
 
 
 def backend_for(device: str) -> Backend:
