@@ -115,13 +115,12 @@ def _finish256(t: Tile, sums: Ints, mins: Ints | None = None) -> None:
             t.acc[r][i] = e.fma(v, t.x_float(i, "d"), t.acc[r][i])
 
 
-def _scaled(t: Tile, sums: Ints, dots: Ints, scale: Callable[[int], Value]) -> None:
-    """sums += scale * dots, in float32"""
+def _scaled(t: Tile, sums: Ints, dots: Ints, scales: list[Value]) -> None:
+    """sums += scale * dots, in float32; a scale for each panel"""
     e = t.e
-    for r in range(t.panels):
-        s = scale(r)
+    for r, scale in enumerate(scales):
         for i in range(t.tokens):
-            e.set(sums[r][i], e.fma(e.to_float(dots[r][i]), s, e.get(sums[r][i])))
+            e.set(sums[r][i], e.fma(e.to_float(dots[r][i]), scale, e.get(sums[r][i])))
 
 
 def _mins32(t: Tile, offset: int) -> Ints:
@@ -148,17 +147,14 @@ def _q45_k(t: Tile, *, fifth: bool) -> None:
                 w = []
                 for r in range(t.panels):
                     v = t.quants(r, 64 * g, e.mul(j, 512))
-                    if in_place:
-                        v = e.and_bytes(v, 240 if half else 15)
-                    else:
-                        v = e.and_bytes(e.shr(v, 4) if half else v, 15)
+                    v = e.and_bytes(v, 240 if half else 15) if in_place else e.and_bytes(e.shr(v, 4) if half else v, 15)
                     if fifth:
                         bit = e.splat(e.b.trunc(e.add(e.mul(j, 2), half), VI.element))
                         v = e.or_(v, e.shl(e.and_bytes(e.b.lshr(t.quants(r, 2048 + 64 * g), bit), 1), 4))
                     w.append(v)
                 t.dot(dots, w, 32 * half + 4 * g, base=e.mul(j, 64))
             factor = SIXTEENTH if half and in_place else 1.0
-            _scaled(t, sums, dots, lambda r, half=half, factor=factor: t.scale_byte_float(r, 64 + 16 * half, e.mul(j, 32), factor))  # type: ignore[misc]
+            _scaled(t, sums, dots, [t.scale_byte_float(r, 64 + 16 * half, e.mul(j, 32), factor) for r in range(t.panels)])
     _finish256(t, t.values(sums), _mins32(t, 192))
 
 
@@ -187,8 +183,7 @@ def _q6_k(t: Tile) -> None:
                     low = e.and_bytes(e.shr(low, 4) if group >> 1 else low, 15)
                     w.append(e.or_(low, e.and_bytes(e.shl(high, 4 - 2 * group), 48)))
                 t.dot(dots, w, 32 * group + 4 * g, base=base)
-            where = e.add(e.mul(half, 128), e.mul(sixteen, 16))
-            _scaled(t, sums, dots, lambda r, group=group: t.scale_signed_float(r, 32 + 32 * group, where))  # type: ignore[misc]
+            _scaled(t, sums, dots, [t.scale_signed_float(r, 32 + 32 * group, base) for r in range(t.panels)])
     _finish256(t, t.values(sums))
 
 
@@ -213,12 +208,13 @@ def _q23_k(t: Tile, *, third: bool) -> None:
                         w.append(v)
                     t.dot(dots, w, 32 * j + 16 * sixteen + 4 * g, base=e.mul(half, 128))
                 if third:
-                    _scaled(t, sums, dots, lambda r, group=group: _q3_scale(t, r, group, half))  # type: ignore[misc]
+                    _scaled(t, sums, dots, [_q3_scale(t, r, group, half) for r in range(t.panels)])
                 else:
                     where = e.mul(half, 128)
-                    _scaled(t, sums, dots, lambda r, group=group: e.to_float(e.and_bytes(t.scale_byte(r, 64 + 16 * group, where), 15)))  # type: ignore[misc]
+                    small = [t.scale_byte(r, 64 + 16 * group, where) for r in range(t.panels)]
+                    _scaled(t, sums, dots, [e.to_float(e.b.and_(both, e.all_ints(15))) for both in small])
                     for r in range(t.panels):
-                        least = e.shr(t.scale_byte(r, 64 + 16 * group, where), 4)
+                        least = e.shr(small[r], 4)
                         for i in range(t.tokens):
                             total = e.b.mul(least, t.x_short(i, "sum16", 2 * group, e.mul(half, 16)))
                             e.set(mins[r][i], e.b.add(e.get(mins[r][i]), total))
@@ -255,7 +251,7 @@ def _iq4_xs(t: Tile) -> None:
                     v = t.quants(r, 64 * g, e.mul(j, 256))
                     w.append(t.iq4_values(e.and_bytes(e.shr(v, 4) if half else v, 15)))
                 t.dot(dots, w, 16 * half + 4 * g, base=e.mul(j, 32), wide=True)
-        _scaled(t, sums, dots, lambda r: t.scale_signed_float(r, 32, e.mul(j, 16)))
+        _scaled(t, sums, dots, [t.scale_signed_float(r, 32, e.mul(j, 16)) for r in range(t.panels)])
     _finish256(t, t.values(sums))
 
 

@@ -31,7 +31,10 @@ def dot4(e: Emitter, acc: Value, w: Value, x: Value, *, wide: bool = False) -> V
     body, lanes = _BODIES[e.isa.dot]
     if lanes == LANES:
         return body(e, acc, w, x, wide)
-    pieces = [body(e, *(_piece(e, v, start, lanes) for v in (acc, w, x)), wide) for start in range(0, LANES, lanes)]
+    pieces = []
+    for start in range(0, LANES, lanes):
+        part, of_w, of_x = (_piece(e, v, start, lanes) for v in (acc, w, x))
+        pieces.append(body(e, part, of_w, of_x, wide))
     return _join(e, pieces)
 
 
