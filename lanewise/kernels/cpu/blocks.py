@@ -125,14 +125,11 @@ def _scaled(t: Tile, sums: Ints, dots: Ints, scales: list[Value]) -> None:
 
 def _mins32(t: Tile, offset: int) -> Ints:
     """The sum of min * sum32 over the 8 groups of 32; mins are bytes at `offset` of the scale plane."""
-    e = t.e
-    total = t.zeros()
-    for j in range(8):
+    totals = t.zeros()
+    for j in range(0, 8, 2):
         for r in range(t.panels):
-            least = t.scale_byte(r, offset + 16 * j)
-            for i in range(t.tokens):
-                total[r][i] = e.b.add(total[r][i], e.b.mul(least, t.x_short(i, "sum32", 2 * j)))
-    return total
+            t.dot_minima(totals, r, t.scale_byte(r, offset + 16 * j), t.scale_byte(r, offset + 16 * (j + 1)), "sum32", 2 * j)
+    return totals
 
 
 def _q45_k(t: Tile, *, fifth: bool) -> None:
@@ -191,7 +188,6 @@ def _q23_k(t: Tile, *, third: bool) -> None:
     """Two halves of 128; in each, bits 2j and 2j + 1 of 32 bytes are group j of 32. Q3_K: bit 4 half + j of vectors 16..23 is the third."""
     e = t.e
     sums = t.float_variables()
-    mins = t.int_variables()
     with e.loop(2) as half:
         for j in range(4):
             for sixteen in (0, 1):
@@ -213,12 +209,17 @@ def _q23_k(t: Tile, *, third: bool) -> None:
                     where = e.mul(half, 128)
                     small = [t.scale_byte(r, 64 + 16 * group, where) for r in range(t.panels)]
                     _scaled(t, sums, dots, [e.to_float(e.b.and_(both, e.all_ints(15))) for both in small])
-                    for r in range(t.panels):
-                        least = e.shr(small[r], 4)
-                        for i in range(t.tokens):
-                            total = e.b.mul(least, t.x_short(i, "sum16", 2 * group, e.mul(half, 16)))
-                            e.set(mins[r][i], e.b.add(e.get(mins[r][i]), total))
-    _finish256(t, t.values(sums), None if third else t.values(mins))
+    _finish256(t, t.values(sums), None if third else _mins16(t))
+
+
+def _mins16(t: Tile) -> Ints:
+    """The sum of min * sum16 over the 16 groups of Q2_K, whose minima are the high nibbles of its scale bytes."""
+    totals = t.zeros()
+    for group in range(0, 16, 2):
+        for r in range(t.panels):
+            even, odd = (t.e.shr(t.scale_byte(r, 64 + 16 * (group + i)), 4) for i in (0, 1))
+            t.dot_minima(totals, r, even, odd, "sum16", 2 * group)
+    return totals
 
 
 def _q3_scale(t: Tile, r: int, group: int, half: Value) -> Value:

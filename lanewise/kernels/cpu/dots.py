@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from lanewise.kernels.cpu.emit import I1, I8, I16, I32, LANES, VI, Emitter, Value, vector
 
-__all__ = ["EXPECTED", "dot4", "lookup16"]
+__all__ = ["EXPECTED", "dot2", "dot4", "lookup16"]
 
 # What a disassembler calls the instruction that each body must become.
 EXPECTED = {
@@ -89,6 +89,34 @@ _BODIES: dict[str, tuple[Callable[[Emitter, Value, Value, Value, bool], Value], 
     "usdot": (_neon("llvm.aarch64.neon.usdot.v4i32.v16i8"), 4),
     "sdot": (_neon("llvm.aarch64.neon.sdot.v4i32.v16i8"), 4),
     "portable": (_portable, 16),
+}
+
+
+def dot2(e: Emitter, acc: Value, w: Value, x: Value) -> Value:
+    """acc[lane] += w[2 lane] * x[2 lane] + w[2 lane + 1] * x[2 lane + 1], as int32[16]; `w` and `x` hold 2 int16 a lane."""
+    name, lanes, adds = _PAIRS.get(e.isa.dot, ("", LANES, True))
+    if not name:
+        half = e.all_ints(16)
+        low = e.b.mul(e.b.ashr(e.shl(w, 16), half), e.b.ashr(e.shl(x, 16), half))
+        return e.b.add(acc, e.b.add(low, e.b.mul(e.b.ashr(w, half), e.b.ashr(x, half))))
+    pieces = []
+    for start in range(0, LANES, lanes):
+        part, of_w, of_x = (_piece(e, v, start, lanes) for v in (acc, w, x))
+        if adds:
+            pieces.append(e.b.call(e.function(name, part.type, [part.type] * 3), [part, of_w, of_x]))
+        else:
+            pairs = vector(I16, 2 * lanes)
+            products = e.b.call(e.function(name, part.type, [pairs] * 2), [e.b.bitcast(of_w, pairs), e.b.bitcast(of_x, pairs)])
+            pieces.append(e.b.add(part, products))
+    return _join(e, pieces)
+
+
+# name, lanes, and whether the instruction adds to the accumulator
+_PAIRS = {
+    "vnni512": ("llvm.x86.avx512.vpdpwssd.512", 16, True),
+    "vnni256": ("llvm.x86.avx512.vpdpwssd.256", 8, True),
+    "maddubs256": ("llvm.x86.avx2.pmadd.wd", 8, False),
+    "maddubs128": ("llvm.x86.sse2.pmadd.wd", 4, False),
 }
 
 

@@ -4,8 +4,8 @@ The tile stands at one block of k. Vectors of w are loaded per panel, activation
 """
 
 from lanewise.formats.iq4 import VALUES
-from lanewise.kernels.cpu.dots import dot4, lookup16
-from lanewise.kernels.cpu.emit import I16, I32, Emitter, Value
+from lanewise.kernels.cpu.dots import dot2, dot4, lookup16
+from lanewise.kernels.cpu.emit import Emitter, Value
 from lanewise.kernels.cpu.records import field_offset
 
 __all__ = ["Ints", "Tile"]
@@ -60,11 +60,6 @@ class Tile:
         """An int32 of a field, in all lanes; offsets in bytes."""
         return self.e.splat_int(self.e.add(self._rows[token], moved), field_offset(self._activation, name) + offset)
 
-    def x_short(self, token: int, name: str, offset: int = 0, moved: Value | int = 0) -> Value:
-        """An int16 of a field, as int32 in all lanes; offsets in bytes."""
-        at = self.e.add(self._rows[token], moved)
-        return self.e.splat(self.e.b.sext(self.e.load(I16, at, field_offset(self._activation, name) + offset), I32))
-
     # integer sums
 
     def zeros(self) -> Ints:
@@ -82,13 +77,16 @@ class Tile:
             for r in range(self.panels):
                 dots[r][i] = dot4(self.e, dots[r][i], w[r], x, wide=wide)
 
+    def dot_minima(self, totals: Ints, panel: int, even: Value, odd: Value, name: str, offset: int, moved: Value | int = 0) -> None:
+        """totals += minima of two neighbouring groups . their sums, int16 at `offset` bytes of field `name`."""
+        pairs = self.e.or_(even, self.e.shl(odd, 16))
+        for i in range(self.tokens):
+            totals[panel][i] = dot2(self.e, totals[panel][i], pairs, self.x_int(i, name, offset, moved))
+
     # sums that live across a loop
 
     def float_variables(self) -> Ints:
         return [[self.e.variable(self.e.all_floats(0.0)) for _ in range(self.tokens)] for _ in range(self.panels)]
-
-    def int_variables(self) -> Ints:
-        return [[self.e.variable(self.e.all_ints(0)) for _ in range(self.tokens)] for _ in range(self.panels)]
 
     def values(self, variables: Ints) -> Ints:
         return [[self.e.get(v) for v in row] for row in variables]
