@@ -86,3 +86,22 @@ def test_log_probabilities_are_those_of_the_unchanged_logits() -> None:
     assert np.isclose(entry.logprob, want[token])
     assert [i for i, _ in entry.top] == np.argsort(-wide)[:2].tolist()
     assert np.allclose([p for _, p in entry.top], np.sort(want)[::-1][:2])
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_p": 0.97}, {"min_p": 0.001}, {"top_k": 200, "top_p": 0.9}], ids=str)
+def test_a_large_vocabulary_is_sampled_as_if_all_of_it_were_sorted(filters: dict[str, float]) -> None:
+    logits = np.round(np.random.default_rng(5).normal(0, 2, 5000), 1).astype(np.float32)  # rounded: many ties
+    order = np.argsort(-logits, kind="stable")[: filters.get("top_k", len(logits))]  # type: ignore[misc]
+    p = np.exp(logits[order].astype(np.float64) - logits.max())
+    p /= p.sum()
+    keep = int(np.searchsorted(np.cumsum(p), filters["top_p"])) + 1 if "top_p" in filters else len(p)
+    keep = min(keep, int((p >= filters.get("min_p", 0.0) * p[0]).sum()))
+    ids, got = probabilities(logits, 1.0, **filters)  # type: ignore[arg-type]
+    assert ids.tolist() == order[:keep].tolist()
+    assert np.allclose(got, p[:keep] / p[:keep].sum(), rtol=2**-40, atol=0)
+
+
+def test_the_smallest_temperature_is_as_good_as_greedy() -> None:
+    ids, p = probabilities(LOGITS, 5e-324)
+    assert ids[0] == np.argmax(LOGITS)
+    assert p[0] == 1.0
