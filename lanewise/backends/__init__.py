@@ -3,14 +3,16 @@
 from collections.abc import Callable
 
 from lanewise.backends.base import Backend, Batch, Progress, Runner
-from lanewise.backends.reference import ReferenceBackend
+
+from lanewise.backends.reference import ReferenceBackend  # isort: skip (its kernels come before those that go in front of them)
+from lanewise.backends.cpu import kernels as _cpu_kernels  # noqa: F401  (importing it fills the registry)
 from lanewise.errors import DeviceError
 
 __all__ = ["DEVICES", "Backend", "Batch", "Progress", "Runner", "backend_for"]
 
 
 def _cpu() -> Backend:
-    from lanewise.backends.cpu import CpuBackend  # LLVM is loaded only where it is used
+    from lanewise.backends.cpu.runner import CpuBackend  # LLVM is loaded only where it is used
 
     return CpuBackend()
 
