@@ -1,0 +1,1 @@
+"""Kernels: one room for each way of running them."""
