@@ -27,7 +27,8 @@ class Arch:
     wave:    lanes that run in lockstep (32 or 64); 1 on a CPU
     lds:     bytes of LDS / shared memory one workgroup can have; 0 on a CPU
     vector:  bytes of one vector register of one lane's program: 4 on a GPU, 16..64 on a CPU
-    dot4:    the instruction for a signed 4-way int8 dot into int32, or None
+    dot4:    the instruction that a 4-way int8 dot into int32 is made of, or None. GPUs and Arm multiply signed by signed; x86 unsigned by
+             signed, and pmaddubsw only in pairs, into int16 that saturates
     dot2_f16, dot2_bf16: a 2-way dot of that type into float32
     matrix:  the matrix unit's family ("wmma", "mfma", "mma", "wgmma", "tcgen05", "i8mm"), or None
     triton:  whether Triton 3.6 compiles for it

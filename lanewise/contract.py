@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lanewise import settings
 from lanewise.arch import Arch
-from lanewise.errors import LanewiseError, ShapeError
+from lanewise.errors import ShapeError, UnknownOpError
 
 __all__ = ["DTYPES", "OPS", "DType", "Guard", "Kernel", "Problem", "Refusal", "Tolerance", "dtype"]
 
@@ -76,7 +76,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         if self.op not in OPS:
-            raise LanewiseError(f"unknown op {self.op!r}; known ops: {', '.join(OPS)}")
+            raise UnknownOpError(f"unknown op {self.op!r}; known ops: {', '.join(OPS)}")
         if min(self.m, self.n, self.k) < 0:
             raise ShapeError(f"m={self.m}, n={self.n}, k={self.k}: sizes are not negative")
         object.__setattr__(self, "dtype", dtype(self.dtype).name)

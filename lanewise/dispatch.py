@@ -5,7 +5,7 @@ Nothing here remembers a target: `problem.arch` comes from the tensors of each c
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from lanewise.contract import OPS, Kernel, Problem, Refusal
 from lanewise.errors import NoKernelError
 
-__all__ = ["Selection", "Verdict", "explain", "kernels", "register", "run", "select", "witness"]
+__all__ = ["Selection", "Verdict", "bind", "explain", "kernels", "register", "run", "select", "witness"]
 
 _REGISTRY: dict[str, list[Kernel]] = {op: [] for op in OPS}
 _WITNESSES: list[Counter[str]] = []
@@ -73,12 +73,21 @@ def select(problem: Problem) -> Selection:
     raise NoKernelError(problem, refusals)
 
 
+def bind(problem: Problem) -> Callable[..., Any]:
+    """Select a kernel once, for calls that are all alike; what comes back calls it and tells the witnesses."""
+    kernel = select(problem).kernel
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for counter in _WITNESSES:
+            counter[kernel.name] += 1
+        return kernel.run(*args, **kwargs)
+
+    return call
+
+
 def run(problem: Problem, *args: Any, **kwargs: Any) -> Any:
     """Select a kernel, tell the witnesses, and call it."""
-    kernel = select(problem).kernel
-    for counter in _WITNESSES:
-        counter[kernel.name] += 1
-    return kernel.run(*args, **kwargs)
+    return bind(problem)(*args, **kwargs)
 
 
 @contextmanager

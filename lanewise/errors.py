@@ -13,11 +13,13 @@ __all__ = [
     "LanewiseError",
     "ModelFileError",
     "NoKernelError",
+    "PromptError",
     "SamplingError",
     "SettingError",
     "ShapeError",
     "TemplateError",
     "TokenizerError",
+    "UnknownOpError",
     "UnknownTargetError",
     "UnsupportedModelError",
 ]
@@ -32,6 +34,10 @@ class LanewiseError(Exception):
 
 class UnknownTargetError(LanewiseError):
     """A target name that `arch.parse` does not know."""
+
+
+class UnknownOpError(LanewiseError):
+    """An op that `contract.OPS` does not have."""
 
 
 class SettingError(LanewiseError):
@@ -66,8 +72,12 @@ class SamplingError(LanewiseError):
     """A sampling parameter out of its range."""
 
 
+class PromptError(LanewiseError):
+    """What was passed as a prompt is none."""
+
+
 class ContextLengthError(LanewiseError):
-    """A prompt that does not fit the context."""
+    """A prompt that does not fit the context, a context that the model does not have, or a KV cache without room."""
 
 
 class ModelFileError(LanewiseError):

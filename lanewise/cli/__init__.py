@@ -6,7 +6,7 @@ engine inside their functions, so that `lanewise --help` stays quick.
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -29,8 +29,26 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
 )
 
 
+# What the option parser raises for wrong usage, wherever this version of typer keeps it.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
 class _Group(TyperGroup):
     """Turns what a command raises into one line and an exit code; anything it does not know is a bug and keeps its traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **options: Any) -> Any:
+        try:
+            code = super().main(args, *rest, **{**options, "standalone_mode": False})
+        except _UsageError as error:
+            message = error.format_message()
+            if "\n" in message:  # no command at all: the message is the help
+                typer.echo(message, err=True)
+            else:
+                complain("error", f"{message.rstrip('.')}; see lanewise --help")
+            code = 2
+        if standalone_mode:
+            sys.exit(code or 0)
+        return code
 
     def invoke(self, ctx: Any) -> Any:
         try:

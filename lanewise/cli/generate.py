@@ -30,7 +30,7 @@ def generate(
     stop: options.Stop = None,
     stop_id: options.StopId = None,
     logprobs: Annotated[
-        int | None, typer.Option(help="With --json: log probabilities of each token and of this many others.", show_default=False)
+        int | None, typer.Option(help="With --json: log probabilities of each token and of this many most likely ones.", show_default=False)
     ] = None,
     ignore_eos: options.IgnoreEos = False,
     chat: Annotated[bool, typer.Option("--chat", help="Wrap each prompt in the model's chat template.")] = False,

@@ -12,14 +12,14 @@ from lanewise.engine.params import SamplingParams
 from lanewise.engine.prompt import Prompt, is_batch, prompt_ids
 from lanewise.engine.request import Chunk, Completion, Request
 from lanewise.engine.scheduler import Scheduler
-from lanewise.errors import ContextLengthError, LanewiseError
+from lanewise.errors import ContextLengthError, PromptError
 from lanewise.files import open_model
 from lanewise.files.tokenizer import load_tokenizer
 from lanewise.models import spec_of
 
 __all__ = ["LLM"]
 
-_POOL_TOKENS = 16384  # what the KV cache holds at least: several sequences of a short context together
+_POOL_TOKENS = 16384  # what the KV cache holds for several sequences of a short context together
 
 
 class LLM:
@@ -53,7 +53,7 @@ class LLM:
             self._runner = backend.lower(self.spec, file, on_progress, threads)
         self.notes = self._runner.notes
         self._progress = on_progress
-        pages = pages_for(max(self.context, _POOL_TOKENS))
+        pages = pages_for(max(self.context, min(self.context * settings.get("MAX_BATCH"), _POOL_TOKENS)))
         self._runner.allocate(pages, PAGE_SIZE)
         self._pool = PagePool(pages)
 
@@ -72,7 +72,7 @@ class LLM:
         prompts = list(prompt) if is_batch(prompt) else [prompt]
         each = [params or SamplingParams()] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
         if len(each) != len(prompts):
-            raise LanewiseError(f"{len(prompts)} prompts were given with {len(each)} sampling parameters; give one, or one for each")
+            raise PromptError(f"{len(prompts)} prompts were given with {len(each)} sampling parameters; give one, or one for each")
         requests = [self._request(p, q) for p, q in zip(prompts, each, strict=True)]  # type: ignore[arg-type]
         done = {id(request): chunk.completion for request, chunk in self._run(requests) if chunk.completion}
         completions = [done[id(request)] for request in requests]
@@ -81,7 +81,7 @@ class LLM:
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
         """The completion of one prompt, a piece at a time. Closing the iterator stops the work and frees its cache."""
         if is_batch(prompt):
-            raise LanewiseError("stream takes one prompt; generate takes several")
+            raise PromptError("stream takes one prompt; generate takes several")
         request = self._request(prompt, params or SamplingParams())
         return (chunk for _, chunk in self._run([request]))
 

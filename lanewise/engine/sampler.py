@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.backends.reference.sample import penalize, sample
+from lanewise.backends.sample import most_likely, penalize, sample
 from lanewise.engine.params import SamplingParams
 
 __all__ = ["Sampler", "TokenLogprob"]
@@ -55,5 +55,5 @@ def _logprob(logits: NDArray[np.float32], token: int, count: int) -> TokenLogpro
     wide = logits.astype(np.float64)
     wide -= wide.max()
     wide -= np.log(np.exp(wide).sum())
-    top = np.argsort(-wide, kind="stable")[:count]
+    top = most_likely(logits, count)
     return TokenLogprob(token, float(wide[token]), tuple((int(i), float(wide[i])) for i in top))

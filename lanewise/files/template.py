@@ -4,6 +4,7 @@
 '<user>Hi'
 """
 
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -78,7 +79,8 @@ class ChatTemplate:
         from jinja2 import TemplateError as JinjaError
         from jinja2 import TemplateSyntaxError
 
-        watch = Watch(self.seconds)
+        _environment()  # imported before the watch starts
+        watch, tracer = Watch(self.seconds), sys.gettrace()
         try:
             try:
                 watch.start()
@@ -89,6 +91,8 @@ class ChatTemplate:
         except TemplateError:
             raise
         except TimeUp:
+            # a trace function that TimeUp was raised in has been dropped
+            sys.settrace(tracer)
             words = f" was stopped after {self.seconds:g} seconds; templates take milliseconds"
         except RecursionError as error:
             words = f"{_line(error)} calls itself, or is nested, too deeply"

@@ -154,15 +154,15 @@ class Meter:
 
 
 METER: ContextVar[Meter] = ContextVar("the meter of the rendering that runs")
-_raise_in: Callable[[ctypes.c_ulong, ctypes.py_object | None], int] = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_raise_in: Callable[[ctypes.c_ulong, ctypes.py_object], int] = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Watch:
     """Raises TimeUp in the thread that made it, `seconds` after `start`, and goes on until `over`.
 
     To be used as `try: watch.start(); ... finally: watch.over = True; watch.stop()`, inside a handler of TimeUp. The assignment comes first and
-    is not a call, since TimeUp arrives at calls and jumps: whatever happens after it, at most one more TimeUp is under way, and `stop`
-    either takes it back or is ended by it.
+    is not a call, since TimeUp arrives at calls and jumps: whatever happens after it, at most one more TimeUp is under way, and `stop` ends
+    by raising it where there is one. Nothing that imports may run in between: an import that is broken off can leave its lock behind.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -177,7 +177,12 @@ class Watch:
 
     def stop(self) -> None:
         with self._lock:
-            _raise_in(self._target, None)
+            # nothing is sent from here on
+            pass
+        for _ in "ab":
+            # A jump, at which what was sent is raised. (Taking it back with NULL leaves CPython 3.11's eval breaker set, and that hangs
+            # under a trace function.)
+            pass
         self._ended.set()
 
     def _wait(self) -> None:

@@ -5,6 +5,7 @@ GGUF keys: the GGUF specification's "LLM" section. config.json keys: the `transf
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from lanewise.errors import ModelFileError, UnsupportedModelError
 from lanewise.files import Metadata, ModelFile
@@ -53,11 +54,8 @@ def read_config(file: ModelFile, *, interleaved: bool = False) -> DecoderConfig:
 def _from_gguf(file: ModelFile, interleaved: bool) -> DecoderConfig:
     meta, arch = file.metadata, architecture(file)
 
-    def size(key: str, default: int | None = None) -> int:
-        full = f"{arch}.{key}"
-        if default is not None and full not in meta:
-            return default
-        return meta.integer(full, least=1, most=_WIDEST)
+    def size(key: str, *default: int) -> int:
+        return meta.integer(f"{arch}.{key}", *default, least=1, most=_WIDEST)
 
     hidden, heads = size("embedding_length"), size("attention.head_count")
     layers = meta.integer(f"{arch}.block_count", least=1, most=len(file.tensors))
@@ -76,7 +74,7 @@ def _from_gguf(file: ModelFile, interleaved: bool) -> DecoderConfig:
         context=context,
         eps=meta.number(f"{arch}.attention.layer_norm_rms_epsilon", least=0.0),
         rope=_gguf_rope(file, arch, head_dim, context, interleaved),
-        windows=(meta.integer(f"{arch}.attention.sliding_window", least=1) if f"{arch}.attention.sliding_window" in meta else None,) * layers,
+        windows=(meta.integer(f"{arch}.attention.sliding_window", None, least=1),) * layers,
         tied="output.weight" not in file.tensors,
     )
 
@@ -85,13 +83,16 @@ def _gguf_rope(file: ModelFile, arch: str, head_dim: int, context: int, interlea
     meta, prefix = file.metadata, f"{arch}.rope.scaling"
     dim = meta.integer(f"{arch}.rope.dimension_count", head_dim, least=2, most=head_dim)
     theta = meta.number(f"{arch}.rope.freq_base", 10000.0, least=1e-6)
-    kind = meta.string(f"{prefix}.type", "none")
-    factor = meta.number(f"{prefix}.factor", 1.0)
+    # Older files have a factor and no type, or `scale_linear`; llama.cpp takes both as linear, and 0 as no scaling.
+    given = meta.number(f"{prefix}.factor", None) or meta.number(f"{arch}.rope.scale_linear", None)
+    kind = meta.string(f"{prefix}.type", "linear" if given else "none")
+    factor = _factor(file, kind, given)
     magnitude = None
     if kind == "yarn":  # the file holds what to multiply the derived magnitude by
         magnitude = (0.1 * math.log(max(factor, 1.0)) + 1.0) * meta.number(f"{prefix}.attn_factor", 1.0)
-    scaling = Scaling(
-        kind=_scaling_kind(file, kind),
+    scaling = _scaling(
+        file,
+        kind=kind,
         factor=factor,
         original=meta.integer(f"{prefix}.original_context_length", context),
         fast=meta.number(f"{prefix}.yarn_beta_fast", 32.0),
@@ -111,10 +112,8 @@ def _gguf_rope(file: ModelFile, arch: str, head_dim: int, context: int, interlea
 def _from_json(file: ModelFile, interleaved: bool) -> DecoderConfig:
     meta = file.metadata
 
-    def size(key: str, default: int | None = None) -> int:
-        if default is not None and meta.get(key) is None:
-            return default
-        return meta.integer(key, least=1, most=_WIDEST)
+    def size(key: str, *default: int) -> int:
+        return meta.integer(key, *default, least=1, most=_WIDEST)
 
     activation = meta.string("hidden_act", "silu")
     if activation != "silu":
@@ -148,9 +147,10 @@ def _json_rope(file: ModelFile, head_dim: int, context: int, interleaved: bool) 
     kind = options.string("rope_type", options.string("type", "default"))
     dim = int(head_dim * partial)
     _even(file, dim)
-    factor = options.number("factor", 1.0)
-    scaling = Scaling(
-        kind=_scaling_kind(file, kind),
+    factor = _factor(file, kind, options.number("factor", None))
+    scaling = _scaling(
+        file,
+        kind=kind,
         factor=factor,
         original=options.integer("original_max_position_embeddings", context),
         low=options.number("low_freq_factor", 1.0),
@@ -186,10 +186,21 @@ def _json_windows(meta: Metadata, layers: int) -> tuple[int | None, ...]:
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
-def _scaling_kind(file: ModelFile, kind: str) -> str:
+def _factor(file: ModelFile, kind: str, given: float | None) -> float:
+    """The scaling factor; a kind that scales needs one."""
+    if given is None and _KINDS.get(kind, "none") != "none":
+        raise ModelFileError(file.path, "the RoPE scaling factor", None, f"scaling {kind!r} needs one")
+    return given or 1.0
+
+
+def _scaling(file: ModelFile, kind: str, **options: Any) -> Scaling:
+    """A `Scaling` whose refusals name the file."""
     if kind not in _KINDS:
         raise UnsupportedModelError(f"{file.path}: RoPE scaling {kind!r} is not known; known kinds: {', '.join(_KINDS)}")
-    return _KINDS[kind]
+    try:
+        return Scaling(_KINDS[kind], **options)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{file.path}: {error}") from None
 
 
 def _even(file: ModelFile, dim: int) -> None:

@@ -3,8 +3,6 @@
 GGUF names: the GGUF specification, "Standardized tensor names". Safetensors names: `transformers` module paths.
 """
 
-from lanewise.errors import UnsupportedModelError
-
 __all__ = ["tensor_name"]
 
 _GGUF = {
@@ -44,7 +42,5 @@ _TABLES = {"gguf": (_GGUF, "blk.{}."), "safetensors": (_SAFETENSORS, "model.laye
 
 def tensor_name(kind: str, part: str, layer: int | None = None, suffix: str = "weight") -> str:
     """The name of a part's tensor in a file of that kind; `layer` is None for the parts outside the layers."""
-    if kind not in _TABLES:
-        raise UnsupportedModelError(f"no tensor names for model files of kind {kind!r}; known kinds: {', '.join(_TABLES)}")
     table, prefix = _TABLES[kind]
     return f"{'' if layer is None else prefix.format(layer)}{table[part]}.{suffix}"

@@ -4,6 +4,7 @@ A file in this room turns a config and tensor names into a `ModelSpec`; a backen
 Neither knows of the other. Everything here is frozen: a spec can be compared, printed and lowered twice.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -103,13 +104,13 @@ class ModelSpec:
     head: Linear
 
     def weights(self) -> Iterator[Weight]:
-        """Every tensor that the model reads, each once, in the order in which a step needs them."""
+        """Every tensor that the model reads, each once."""
         return iter(dict.fromkeys(_weights_in(self)))
 
     @property
     def parameters(self) -> int:
         """How many numbers the weights hold."""
-        return sum(_product(w.shape) for w in self.weights())
+        return sum(math.prod(w.shape) for w in self.weights())
 
 
 def _weights_in(part: Any) -> Iterator[Weight]:
@@ -122,10 +123,3 @@ def _weights_in(part: Any) -> Iterator[Weight]:
     elif is_dataclass(part):
         for field in fields(part):
             yield from _weights_in(getattr(part, field.name))
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lanewise import arch, dispatch
+from lanewise.backends import sample as sampler
 from lanewise.backends.reference import ops
-from lanewise.backends.reference import sample as sampler
 from lanewise.contract import OPS, Problem
 from lanewise.errors import ShapeError
 from lanewise.oracle import ORACLES, penalize, penalize_bound, sample_candidates, worst

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from lanewise import LLM, SamplingParams
-from lanewise.errors import ContextLengthError, DeviceError, LanewiseError, SettingError, TemplateError
+from lanewise.dispatch import witness
+from lanewise.errors import ContextLengthError, DeviceError, LanewiseError, NoKernelError, SettingError, TemplateError
 
 PROMPT = "the quick brown fox"
 LONG = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -176,6 +177,20 @@ def test_what_is_no_prompt_is_refused_with_words(llm: LLM, prompt: list[int], wo
 
 def test_an_empty_prompt_starts_from_the_begin_of_text_token(llm: LLM) -> None:
     assert llm.generate("", LONG).token_ids == llm.generate([0], LONG).token_ids
+
+
+def test_no_prompts_give_no_completions(llm: LLM) -> None:
+    assert llm.generate([]) == []
+
+
+def test_what_a_model_runs_is_seen_by_a_witness_and_obeys_its_switch(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LLM(tiny_gguf, "reference") as llm, witness() as ran:
+        llm.generate(PROMPT, SamplingParams(max_tokens=2, ignore_eos=True))
+    assert ran["reference_attention"] == 2 * len(llm.spec.layers)
+    assert ran["reference_linear"] == 2 * (7 * len(llm.spec.layers) + 1)
+    monkeypatch.setenv("LANEWISE_REFERENCE", "0")
+    with pytest.raises(NoKernelError, match="LANEWISE_REFERENCE has switched it off"):
+        LLM(tiny_gguf, "reference")
 
 
 def test_stream_takes_one_prompt_only(llm: LLM) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lanewise.backends.reference.sample import probabilities
+from lanewise.backends.sample import probabilities
 from lanewise.engine.params import SamplingParams
 from lanewise.engine.sampler import Sampler
 

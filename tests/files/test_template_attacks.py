@@ -1,5 +1,6 @@
 """Templates that reach out, never end or grow without bound: each ends as a TemplateError, soon, and without much memory."""
 
+import sys
 import threading
 import time
 import tracemalloc
@@ -212,6 +213,24 @@ def test_the_time_limit_holds_in_any_thread() -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert [str(error) for error in errors] == ["chat template 'default' was stopped after 0.1 seconds; templates take milliseconds"] * 3
+
+
+def test_the_time_limit_holds_under_a_trace_function_and_leaves_it_there() -> None:
+    lines: list[int] = []
+
+    def trace(frame: object, event: str, arg: object) -> object:
+        lines.append(1)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)  # type: ignore[arg-type]
+    try:
+        with pytest.raises(TemplateError, match=r"after 0\.05 seconds"):
+            ChatTemplate(ENDLESS["nested loops"], seconds=0.05).render(TALK)
+        assert sys.gettrace() is trace
+    finally:
+        sys.settrace(before)
+    assert lines
 
 
 def test_a_watch_leaves_nothing_behind() -> None:

@@ -121,6 +121,40 @@ def test_biases_of_a_llama_are_read_from_both_kinds_of_file(tmp_path: Path) -> N
         assert all(linear.bias for linear in (layer.mixer.q, layer.mixer.o, layer.channel.gate, layer.channel.down))
 
 
+def _gguf_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> Path:
+    """A tiny GGUF whose RoPE keys are only those given."""
+
+    def add(writer: Any, config: Any) -> None:
+        writer.add_rope_freq_base(10000.0)
+        for key, value in keys.items():
+            (writer.add_string if isinstance(value, str) else writer.add_float32)(f"llama.rope.{key.replace('__', '.')}", value)
+
+    monkeypatch.setattr(tiny, "_add_rope", add)
+    return tiny.save_gguf(tiny.model_of("llama"), tmp_path / f"{len(list(tmp_path.iterdir()))}.gguf")
+
+
+def test_a_gguf_factor_without_a_type_is_linear_scaling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, linear, untyped, legacy, none = (
+        _gguf_with(tmp_path, monkeypatch, **keys)
+        for keys in ({}, {"scaling__type": "linear", "scaling__factor": 4.0}, {"scaling__factor": 4.0}, {"scale_linear": 4.0}, {"scale_linear": 0.0})
+    )
+    ropes = []
+    for path in (plain, linear, untyped, legacy, none):
+        with open_model(path) as file:
+            ropes.append(spec_of(file).layers[0].mixer.rope)
+    assert ropes[1] == ropes[2] == ropes[3] != ropes[0]
+    assert ropes[4] == ropes[0]
+
+
+def test_scaling_without_a_factor_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    for path in (_gguf_with(tmp_path, monkeypatch, scaling__type="yarn"), _changed(directory, rope_parameters={"rope_type": "linear"})):
+        assert "the RoPE scaling factor is None" in _refusal(path)
+
+
+def test_a_refused_scaling_names_the_file(directory: Path) -> None:
+    assert "factor is 0.5" in _refusal(_changed(directory, rope_parameters={"rope_type": "linear", "factor": 0.5}))
+
+
 @pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
 def test_a_factor_of_one_changes_no_frequency(kind: str) -> None:
     plain, _ = frequencies(16, 10000.0)

@@ -1,14 +1,15 @@
-"""The reference ops as kernels in the registry: the last to be asked, and only on the host's own processor."""
+"""The reference ops as kernels in the registry: the last to be asked, and only for CPUs."""
 
 from collections.abc import Callable
 from typing import Any
 
-from lanewise.backends.reference import ops, sample
+from lanewise.backends import sample
+from lanewise.backends.reference import ops
 from lanewise.contract import Guard, Kernel, Problem
 from lanewise.dispatch import register
 from lanewise.formats import FORMATS
 
-_HOST = Guard("host", lambda p: not p.arch.is_gpu, lambda p: f"{p.arch} is a GPU; the reference runs numpy on the host's processor")
+_HOST = Guard("cpu", lambda p: not p.arch.is_gpu, lambda p: f"{p.arch} is a GPU; the reference is numpy, on a CPU")
 _F32 = Guard("float32", lambda p: p.dtype == "f32", lambda p: f"activations are {p.dtype}; the reference computes in f32")
 _FORMAT = Guard("known_format", lambda p: p.format in FORMATS, lambda p: f"format {p.format} is not one of {', '.join(FORMATS)}")
 

@@ -1,14 +1,16 @@
 """Lowers a spec to numpy: every weight expanded to float32 once at load, every op a call of `ops`."""
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lanewise.arch import host
 from lanewise.backends.base import Batch, Progress
 from lanewise.backends.memory import require
 from lanewise.backends.reference import ops
+from lanewise.contract import Problem
+from lanewise.dispatch import bind
 from lanewise.files import ModelFile
 from lanewise.models.spec import Attention, Linear, Mlp, ModelSpec, Norm, Rope, Weight
 
@@ -54,6 +56,7 @@ class ReferenceRunner:
         self.spec, self.notes = spec, notes
         self._weights = weights
         self._cache: list[tuple[F32, F32]] = []
+        self._ops = {op: bind(Problem(op, host())) for op in ("linear", "embedding", "rms_norm", "attention", "silu_mul")}
         self._inv_freq = {layer.mixer.rope: np.array(layer.mixer.rope.inv_freq) for layer in spec.layers if layer.mixer.rope}
 
     def allocate(self, pages: int, page_size: int) -> None:
@@ -64,7 +67,7 @@ class ReferenceRunner:
 
     def step(self, batch: Batch) -> F32:
         """logits[r,vocab] at batch.logit_rows."""
-        x = ops.embedding(self._weights[self.spec.embedding], batch.tokens)
+        x = self._ops["embedding"](self._weights[self.spec.embedding], batch.tokens)
         turns = {rope: ops.rotation(batch.positions, freq, rope.magnitude) for rope, freq in self._inv_freq.items()}
         for layer, cache in zip(self.spec.layers, self._cache, strict=True):
             x = x + self._attention(layer.mixer, x, batch, turns, cache)
@@ -86,21 +89,17 @@ class ReferenceRunner:
         if a.rope:
             q, k = (ops.rotate(t, *turns[a.rope], a.rope.interleaved) for t in (q, k))
         ops.write_kv(k, v, *cache, batch.slots)
-        y = ops.attention(q, *cache, batch.page_table, batch.query_start, batch.context, a.scale, a.window)
+        y = self._ops["attention"](q, *cache, batch.page_table, batch.query_start, batch.context, a.scale, a.window)
         return self._linear(a.o, y.reshape(m, -1))
 
     def _mlp(self, mlp: Mlp, x: F32) -> F32:
         h = self._norm(mlp.norm, x)
-        return self._linear(mlp.down, ops.silu_mul(self._linear(mlp.gate, h), self._linear(mlp.up, h)))
+        return self._linear(mlp.down, self._ops["silu_mul"](self._linear(mlp.gate, h), self._linear(mlp.up, h)))
 
     def _norm(self, norm: Norm, x: F32) -> F32:
-        return ops.rms_norm(x, self._weights[norm.weight], norm.eps)
+        y: F32 = self._ops["rms_norm"](x, self._weights[norm.weight], norm.eps)
+        return y
 
     def _linear(self, linear: Linear, x: F32) -> F32:
-        return ops.linear(x, self._weights[linear.weight], self._weights[linear.bias] if linear.bias else None)
-
-    def __enter__(self) -> "ReferenceRunner":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
+        y: F32 = self._ops["linear"](x, self._weights[linear.weight], self._weights[linear.bias] if linear.bias else None)
+        return y

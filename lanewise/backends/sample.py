@@ -1,9 +1,11 @@
 """From logits to a token: the definition of sampling, in numpy. Deterministic in (logits, parameters, u)."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["penalize", "probabilities", "sample"]
+__all__ = ["most_likely", "penalize", "probabilities", "sample"]
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -25,17 +27,17 @@ def penalize(logits: F32, seen: Ints, generated: Ints, counts: Ints, repetition:
 
 
 def probabilities(
-    logits: F32, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, reach: float = 1.0
+    logits: F32, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, reach: float = math.inf
 ) -> tuple[Ints, NDArray[np.float64]]:
-    """(ids, p) of the tokens that may be picked, most likely first, ties by the lower id; p sums to 1.
+    """(ids, p) of the tokens that may be picked, most likely first, ties by the lower id; p sums to 1, or past `reach`.
 
     In order: softmax(logits / temperature); the top_k most likely (0 = all); the fewest of those whose share reaches
     top_p (Holtzman et al., arXiv 1904.09751); of those the ones with p >= min_p times the greatest (arXiv 2407.01082).
-    Where nothing is filtered, the list may end once its share exceeds `reach`.
+    Where nothing is filtered, the list may end as soon as its share exceeds `reach`.
     """
     filtered = top_p < 1.0 or min_p > 0.0
     if top_k:
-        ids = _most_likely(logits, top_k)
+        ids = most_likely(logits, top_k)
         p = _weights(logits[ids], temperature)
         p /= p.sum()
         keep = _kept(p, top_p, min_p)
@@ -46,10 +48,10 @@ def probabilities(
         count, done = 8, False
         while not done:
             count *= 8
-            ids = _most_likely(logits, count)
+            ids = most_likely(logits, count)
             p = weights[ids] / total
             keep = _kept(p, top_p, min_p)
-            done = len(ids) == len(logits) or (keep < len(ids) if filtered else p.sum() > reach)
+            done = len(ids) == len(logits) or (keep < len(ids) if filtered else np.cumsum(p)[-1] > reach)
     ids, p = ids[:keep], p[:keep]
     return ids, p / p.sum() if filtered else p
 
@@ -61,10 +63,12 @@ def _weights(logits: F32, temperature: float) -> NDArray[np.float64]:
         return np.asarray(np.exp(below / temperature))
 
 
-def _most_likely(logits: F32, count: int) -> Ints:
+def most_likely(logits: F32, count: int) -> Ints:
     """The `count` ids of the greatest logits in order, ties by the lower id."""
     if count >= len(logits):
         return np.argsort(-logits, kind="stable")
+    if count == 0:
+        return np.empty(0, np.intp)
     least = np.partition(logits, -count)[-count]
     above = np.flatnonzero(logits > least)
     ids = np.concatenate([above, np.flatnonzero(logits == least)[: count - len(above)]])
