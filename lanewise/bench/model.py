@@ -191,8 +191,8 @@ def _limits(runner: Runner, plan: Plan) -> tuple[Limits, int | None]:
 
 def _profile(runner: Runner, phases: Sequence[_Phase]) -> dict[str, Any]:
     """Of the last decode step and of the last step of the longest prompt: every pass's ops, and a plain step beside each."""
-    from lanewise.backends.cpu.runner import CpuRunner
     from lanewise.backends.cpu.profile import Profiler
+    from lanewise.backends.cpu.runner import CpuRunner
 
     assert isinstance(runner, CpuRunner), "the plan refuses a profile of any other"
     profiler, found = Profiler(runner), {}

@@ -126,9 +126,8 @@ def _print(found: dict[str, Any]) -> None:
     typer.echo(f"versions: {', '.join(f'{k} {v}' for k, v in found['versions'].items())}; commit {_commit(commit)}")
     limits = found["figures"]["limits"]
     typer.echo(f"limits:   read {_each(limits['read'], 'GB/s')}, {_each(limits['read_at_size'], 'GB/s')} at the weights' size;")
-    typer.echo(
-        f"          int8 {_each(limits['int8'], 'GMAC/s')}, medians of {_count(run['rounds'], 'round')}; load {found['rounds'][-1]['after']['load'][0]:.1f}\n"
-    )
+    load = found["rounds"][-1]["after"]["load"][0]
+    typer.echo(f"          int8 {_each(limits['int8'], 'GMAC/s')}, medians of {_count(run['rounds'], 'round')}; load {load:.1f}\n")
     head = ("phase", "tok/s", "best", "spread", "rate", "of limit")
     print_table(head, [_phase(name, p) for name, p in found["figures"]["phases"].items()], right=("tok/s", "best", "spread"))
     for name, one in (found["profile"] or {}).items():
@@ -176,7 +175,6 @@ def _print_profile(name: str, one: dict[str, Any]) -> None:
         rate = "" if not nbytes else f"{nbytes / seconds / 1e9:.1f} GB/s" if one["rows"] == 1 else f"{macs / seconds / 1e9:.0f} GMAC/s"
         rows.append((kernel, f"{n}x{k}" if n else "", len(ops), f"{1e6 * seconds:.0f}", f"{100 * seconds / total:.1f}", rate))
     step = f"{_count(one['rows'], 'token')}, context {one['context']}"
-    typer.echo(
-        f"\n{name}, one step of {step}: ops {1e6 * total:.0f} us (medians); with a barrier behind each {1e6 * whole:.0f} us, plain {1e6 * plain:.0f} us"
-    )
+    totals = f"ops {1e6 * total:.0f} us (medians); with a barrier behind each {1e6 * whole:.0f} us, plain {1e6 * plain:.0f} us"
+    typer.echo(f"\n{name}, one step of {step}: {totals}")
     print_table(("kernel", "weight", "calls", "us", "%", "rate"), rows, right=("calls", "us", "%"))

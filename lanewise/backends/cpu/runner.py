@@ -67,7 +67,7 @@ class CpuBackend:
             if progress:
                 progress("load", done, total)
         record_row = longest_record(spec, formats)
-        model = Model(spec, packed, vectors, Buffers.make(spec, 1, threads, record_row), [], library, threads)
+        model = Model(spec, packed, vectors, Buffers.make(spec, 1, threads, record_row), [], library, threads, np.empty((0, spec.vocab), np.float32))
         return CpuRunner(model, looked_up, pool, record_row)
 
 

@@ -4,6 +4,7 @@ A cached object is used only when its key (processor, instruction set, library v
 own digest are right and it belongs to this user alone; anything else is compiled again and replaced.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -122,7 +123,7 @@ def _read(path: Path) -> bytes | None:
     except OSError:
         return None
     digest, code = data[:_DIGEST], data[_DIGEST:]
-    return code if hashlib.sha256(code).digest() == digest else None
+    return code if _digest(path, code) == digest else None
 
 
 def _write(path: Path, code: bytes) -> None:
@@ -130,8 +131,17 @@ def _write(path: Path, code: bytes) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        os.replace(name, path)
     except OSError:
         return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_digest(path, code) + code)
+        os.replace(name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def _digest(path: Path, code: bytes) -> bytes:
+    """Of the object and the name that its key gave it: an object moved to another name is not taken for that one."""
+    return hashlib.sha256(path.name.encode() + code).digest()

@@ -12,8 +12,8 @@ from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.oracle import ORACLES, worst
 
-# Two instruction sets for every format, the others for one of each way of multiplying.
-FEW = ("Q8_0", "Q5_1", "IQ4_NL", "Q3_K", "Q4_K", "Q6_K", "F16")
+# Two instruction sets for every format, the others for what they differ in: 8-bit weights, tables, nibbles in place, float16.
+FEW = ("Q8_0", "IQ4_NL", "Q4_K", "F16")
 PAIRS = [(isa, fmt) for isa in HERE for fmt in (ALL if isa in (BEST, "x86-64-v3") else FEW)]
 QUANT_PAIRS = [(isa, fmt) for isa, fmt in PAIRS if fmt in QUANTIZED]
 RAGGED = (1, 7, 16, 17, 33, 37)
