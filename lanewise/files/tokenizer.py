@@ -55,8 +55,8 @@ class Tokenizer:
         parse_special: take the text of a control token for that token. With False no text can become a control token: use it for
                        text that a stranger wrote.
 
-        A byte that the vocabulary has no token for (SmolLM2: eight ASCII control characters among them) is left out, as in transformers
-        and llama.cpp; a vocabulary with an unknown token of SentencePiece's kind gives that. Raises TokenizerError for what is not Unicode text.
+        A byte that the vocabulary has no token for (SmolLM2: U+0004 and five more control characters, F1 and F2) is left out, as in
+        transformers and llama.cpp; a SentencePiece vocabulary gives its unknown token. Raises TokenizerError for what is not Unicode text.
         """
         ids = self._encoder.encode(text, parse_special)
         if not add_special:
