@@ -43,6 +43,11 @@ class Tokenizer:
         self.templates = {name: ChatTemplate(source, name) for name, source in templates.items()}
 
     @property
+    def longest_piece(self) -> int:
+        """The most characters that one token can stand for."""
+        return max(len(text) for text in self._vocab.texts if text is not None)
+
+    @property
     def template(self) -> ChatTemplate | None:
         """The chat template used when none is named; None where the model has none."""
         return self.templates.get("default")
