@@ -11,6 +11,7 @@ __all__ = [
     "DeviceError",
     "FormatError",
     "LanewiseError",
+    "ModelError",
     "ModelFileError",
     "NoKernelError",
     "PromptError",
@@ -38,6 +39,10 @@ class UnknownTargetError(LanewiseError):
 
 class UnknownOpError(LanewiseError):
     """An op that `contract.OPS` does not have."""
+
+
+class ModelError(LanewiseError):
+    """A model that loads and gives no usable numbers, or that was closed."""
 
 
 class SettingError(LanewiseError):

@@ -62,9 +62,17 @@ class _Group(TyperGroup):
             typer.echo(err=True)
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            # The reader has gone: whatever is still buffered must not fail again when Python exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _abandon_output()
             raise typer.Exit(0) from None
+        except OSError as error:
+            _abandon_output()
+            complain("error", f"cannot write the output: {error.strerror or error}")
+            raise typer.Exit(2) from None
+
+
+def _abandon_output() -> None:
+    """The reader has gone or the disk is full: whatever is still buffered must not fail again when Python exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(cls=_Group, name="lanewise", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -90,6 +98,10 @@ app.add_typer(bench.app, name="bench")
 
 def main() -> None:
     """The `lanewise` program."""
+    # A stream that was closed before we started (`<&-`) is None: read nothing from it, write nothing to it.
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (open as long as the process)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character gets a "?" and not a traceback
             stream.reconfigure(errors="replace")

@@ -12,7 +12,7 @@ from lanewise.engine.params import SamplingParams
 from lanewise.engine.prompt import Prompt, is_batch, prompt_ids
 from lanewise.engine.request import Chunk, Completion, Request
 from lanewise.engine.scheduler import Scheduler
-from lanewise.errors import ContextLengthError, PromptError
+from lanewise.errors import ContextLengthError, ModelError, PromptError, SamplingError
 from lanewise.files import open_model
 from lanewise.files.tokenizer import load_tokenizer
 from lanewise.models import spec_of
@@ -45,6 +45,7 @@ class LLM:
         on_progress: Progress | None = None,
     ) -> None:
         self.device = device or settings.get("DEVICE")
+        self._closed = False
         backend = backend_for(self.device)
         with open_model(path) as file:
             self.spec = spec_of(file)
@@ -70,7 +71,7 @@ class LLM:
         prompts or one for each. Raises ContextLengthError for a prompt that does not fit.
         """
         prompts = list(prompt) if is_batch(prompt) else [prompt]
-        each = [params or SamplingParams()] * len(prompts) if params is None or isinstance(params, SamplingParams) else list(params)
+        each = list(params) if isinstance(params, list | tuple) else [params] * len(prompts)
         if len(each) != len(prompts):
             raise PromptError(f"{len(prompts)} prompts were given with {len(each)} sampling parameters; give one, or one for each")
         requests = [self._request(p, q) for p, q in zip(prompts, each, strict=True)]  # type: ignore[arg-type]
@@ -82,7 +83,7 @@ class LLM:
         """The completion of one prompt, a piece at a time. Closing the iterator stops the work and frees its cache."""
         if is_batch(prompt):
             raise PromptError("stream takes one prompt; generate takes several")
-        request = self._request(prompt, params or SamplingParams())
+        request = self._request(prompt, params)
         return (chunk for _, chunk in self._run([request]))
 
     def chat(self, system: str | None = None) -> Chat:
@@ -90,7 +91,8 @@ class LLM:
         return Chat(self, system)
 
     def close(self) -> None:
-        """Give the model's memory back."""
+        """Give the model's memory back. May be called again; generating afterwards raises ModelError."""
+        self._closed = True
         self._runner.close()
 
     def __enter__(self) -> "LLM":
@@ -99,7 +101,13 @@ class LLM:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _request(self, prompt: Prompt, params: SamplingParams, cache: SequenceCache | None = None) -> Request:
+    def _request(self, prompt: Prompt, params: SamplingParams | None, cache: SequenceCache | None = None) -> Request:
+        if self._closed:
+            raise ModelError("this model was closed; load it again to generate")
+        if params is None:
+            params = SamplingParams()
+        if not isinstance(params, SamplingParams):
+            raise SamplingError(f"the sampling parameters are of type {type(params).__name__}; they are SamplingParams")
         ids = prompt_ids(prompt, self.tokenizer, self.spec.vocab, self.context)
         keep = cache is not None
         return Request(ids, params, self.tokenizer, cache or SequenceCache(self._pool), self.context, self.spec.vocab, keep_cache=keep)
@@ -116,6 +124,6 @@ class LLM:
 def _context(asked: int | None, trained: int) -> int:
     if asked is None:
         return min(trained, int(settings.get("CONTEXT")))
-    if not 2 <= asked <= trained:
-        raise ContextLengthError(f"a context of {asked} tokens was asked for; this model takes 2 to {trained}")
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 2 <= asked <= trained:
+        raise ContextLengthError(f"a context of {asked!r} was asked for; this model takes 2 to {trained} tokens")
     return asked

@@ -4,13 +4,15 @@
 False
 """
 
-import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from lanewise.errors import SamplingError
 
 __all__ = ["SamplingParams"]
+
+_MOST = 2**63 - 1  # no count, seed or factor is larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +49,19 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        stop: str | tuple[str, ...] = self.stop  # a single text is taken too: splitting it into letters is never meant
-        object.__setattr__(self, "stop", (stop,) if isinstance(stop, str) else tuple(stop))
-        object.__setattr__(self, "stop_ids", tuple(self.stop_ids))
+        stop: Any = self.stop  # a single text is taken too: splitting it into letters is never meant
+        for name, items in (("stop", (stop,) if isinstance(stop, str) else stop), ("stop_ids", self.stop_ids)):
+            if not isinstance(items, list | tuple | set | frozenset):
+                raise SamplingError(f"{name} is {items!r}; it takes a tuple")
+            object.__setattr__(self, name, tuple(items))
         _check("max_tokens", self.max_tokens, whole=True, least=1)
         _check("temperature", self.temperature, least=0.0)
         _check("top_k", self.top_k, whole=True, least=0)
         _check("top_p", self.top_p, above=0.0, most=1.0)
         _check("min_p", self.min_p, least=0.0, most=1.0)
-        _check("repetition_penalty", self.repetition_penalty, above=0.0)
-        _check("presence_penalty", self.presence_penalty)
-        _check("frequency_penalty", self.frequency_penalty)
+        _check("repetition_penalty", self.repetition_penalty, least=1e-3, most=1e3)
+        _check("presence_penalty", self.presence_penalty, least=-1e4, most=1e4)
+        _check("frequency_penalty", self.frequency_penalty, least=-1e4, most=1e4)
         if self.seed is not None:
             _check("seed", self.seed, whole=True, least=0)
         if self.logprobs is not None:
@@ -77,13 +81,13 @@ class SamplingParams:
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
-def _check(name: str, value: Any, *, whole: bool = False, least: float | None = None, above: float | None = None, most: float | None = None) -> None:
+def _check(name: str, value: Any, *, whole: bool = False, least: float | None = None, above: float | None = None, most: float = _MOST) -> None:
     """Raise SamplingError unless value is a finite number (whole where asked) within its limits."""
-    limits = (("at least", least), ("above", above), ("at most", most))
-    words = " and ".join(f"{text} {limit}" for text, limit in limits if limit is not None)
-    kind = "a whole number" if whole else "a finite number"
-    good = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if good:
-        good = (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
+    good = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    if good:  # an integer may be too large for a float: compare it as what it is
+        good = (least is None or value >= least) and (above is None or value > above) and value <= most
     if not good:
-        raise SamplingError(f"{name} is {value!r}; it takes {kind}{' ' + words if words else ''}")
+        limits = (("at least", least), ("above", above), ("at most", None if most == _MOST else most))
+        words = " and ".join(f"{text} {limit}" for text, limit in limits if limit is not None)
+        shown = repr(value) if not isinstance(value, int) or abs(value) <= _MOST else "a number of more than 19 digits"
+        raise SamplingError(f"{name} is {shown}; it takes {'a whole number' if whole else 'a finite number'}{' ' + words if words else ''}")

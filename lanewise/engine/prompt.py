@@ -16,19 +16,22 @@ Prompt = str | Sequence[int] | Messages
 
 def is_batch(prompt: "Prompt | Sequence[Prompt]") -> "TypeGuard[Sequence[Prompt]]":
     """Whether this is several prompts: a list whose first item is itself a prompt, or a list of none."""
-    if isinstance(prompt, str):
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
         return False
-    return len(prompt) == 0 or (isinstance(prompt[0], str | Sequence) and not isinstance(prompt[0], Mapping))
+    return len(prompt) == 0 or (isinstance(prompt[0], str | Sequence) and not isinstance(prompt[0], bytes))
 
 
 def prompt_ids(prompt: Prompt, tokenizer: Tokenizer, vocab: int, context: int) -> list[int]:
     """The prompt's token ids. Raises PromptError for what is no prompt, ContextLengthError when the context has no room for it."""
     if isinstance(prompt, str):
-        ids = tokenizer.encode(prompt)
+        ids = tokenizer.encode(_short_enough(prompt, tokenizer, context))
     elif _is_messages(prompt):
-        ids = tokenizer.encode(tokenizer.render(prompt), add_special=False)
+        ids = tokenizer.encode(_short_enough(tokenizer.render(prompt), tokenizer, context), add_special=False)
     else:
-        ids = _checked(prompt, vocab)
+        ids = _integers(prompt)
+    for token in ids:
+        if not 0 <= token < vocab:
+            raise PromptError(f"token id {token} is outside the model's vocabulary of 0 to {vocab - 1}")
     if not ids:
         if tokenizer.bos_id is None:
             raise PromptError("the prompt is empty and the model has no begin-of-text token; give at least one token")
@@ -38,16 +41,32 @@ def prompt_ids(prompt: Prompt, tokenizer: Tokenizer, vocab: int, context: int) -
     return ids
 
 
-def _is_messages(prompt: Sequence[Any]) -> TypeGuard[Messages]:
-    return len(prompt) > 0 and all(isinstance(item, Mapping) for item in prompt)
+def _is_messages(prompt: Any) -> TypeGuard[Messages]:
+    return isinstance(prompt, Sequence) and len(prompt) > 0 and all(isinstance(item, Mapping) for item in prompt)
 
 
-def _checked(items: Sequence[Any], vocab: int) -> list[int]:
+def _short_enough(text: str, tokenizer: Tokenizer, context: int) -> str:
+    """The text, unless it is so long that no tokenization fits: encoding a file of many megabytes would take a minute to say so."""
+    if len(text) > _LONG:
+        least = len(text) // tokenizer.longest_piece
+        if least > context:
+            raise ContextLengthError(f"the prompt has {len(text)} characters, at least {least} tokens; the context has {context}")
+    return text
+
+
+_LONG = 1 << 20  # characters; below it, encoding takes about a second at most
+
+
+def _integers(items: Any) -> list[int]:
+    """Token ids from a list, a tuple or a one-dimensional array of integers."""
+    if isinstance(items, bytes | bytearray | Mapping) or not (isinstance(items, Sequence) or getattr(items, "ndim", 0) == 1):
+        raise PromptError(f"the prompt is of type {type(items).__name__}; {_ACCEPTED}")
     ids: list[int] = []
     for item in items:
         if isinstance(item, bool) or not hasattr(item, "__index__"):
-            raise PromptError(f"the prompt holds {item!r}; it is a text, a list of token ids, or a list of messages with role and content")
+            raise PromptError(f"the prompt holds {item!r}; {_ACCEPTED}")
         ids.append(int(operator.index(item)))
-        if not 0 <= ids[-1] < vocab:
-            raise PromptError(f"token id {ids[-1]} is outside the vocabulary of 0 to {vocab - 1}")
     return ids
+
+
+_ACCEPTED = "it is a text, a list of token ids, or a list of messages with role and content"

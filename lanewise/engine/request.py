@@ -73,8 +73,8 @@ class Request:
         self.generated: list[int] = []
         self._ends = frozenset(params.stop_ids) | (frozenset() if params.ignore_eos else tokenizer.eos_ids)
         self._sampler = Sampler(params, prompt, vocab)
-        self._stream = tokenizer.stream()
         self._spelled = tokenizer.vocab_size  # a model may be padded with ids that spell nothing
+        self._stream = tokenizer.stream(after=prompt[-1] if prompt[-1] < self._spelled else None)
         self._stops = StopFilter(params.stop)
         self._text: list[str] = []
         self._logprobs: list[TokenLogprob] = []

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from lanewise.backends.sample import most_likely, penalize, sample
 from lanewise.engine.params import SamplingParams
+from lanewise.errors import ModelError
 
 __all__ = ["Sampler", "TokenLogprob"]
 
@@ -34,7 +35,12 @@ class Sampler:
         self._counts = np.zeros(vocab, np.int64)
 
     def pick(self, logits: NDArray[np.float32]) -> tuple[int, TokenLogprob | None]:
-        """The next token for logits[vocab], and its log probabilities where they were asked for."""
+        """The next token for logits[vocab], and its log probabilities where they were asked for.
+
+        Raises ModelError for logits that are no numbers: a token picked from them would look like an answer.
+        """
+        if not np.isfinite(logits.max()):
+            raise ModelError("the model's logits are not finite numbers; its weights or its config are broken")
         p = self.params
         adjusted = self._penalized(logits) if p.penalizes else logits
         u = 0.0 if p.greedy else self._random.random()

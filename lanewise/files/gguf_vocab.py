@@ -64,8 +64,8 @@ def _tokens(metadata: "Metadata", kind: str) -> _Tokens:
     ids = {name: _id(metadata, key, len(texts)) for name, key in _IDS.items()}
     if kind == "llama":
         # SentencePiece's own numbering, for files that leave it out
-        for name, default in (("unk", 0), ("bos", 1), ("eos", 2)):
-            ids[name] = default if ids[name] is None and default < len(texts) else ids[name]
+        for i, (name, text) in enumerate((("unk", "<unk>"), ("bos", "<s>"), ("eos", "</s>"))):
+            ids[name] = i if ids[name] is None and texts[i : i + 1] == [text] else ids[name]
     return _Tokens(texts, _roles(metadata, texts, ids, kind), ids)
 
 

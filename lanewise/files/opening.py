@@ -24,6 +24,8 @@ def open_model(path: str | PathLike[str]) -> ModelFile:
     Traceback (most recent call last):
     lanewise.errors.ModelFileError: absent.gguf: path is missing; a .gguf file or a Hugging Face directory is expected
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ModelFileError("the model's path", "value", path, ACCEPTED)
     if not os.fspath(path) or "\0" in os.fspath(path):
         raise ModelFileError("the model's path", "value", os.fspath(path), ACCEPTED)
     where = Path(path)

@@ -125,6 +125,8 @@ def _refuse_target(target: Path, sources: list[Path], overwrite: bool) -> None:
         raise ModelFileError(target, "target", Plain("the source itself"), "another file is expected")
     if os.path.isdir(target):
         raise ModelFileError(target, "target", Plain("a directory"), "the name of a file is expected")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise ModelFileError(target, "target", Plain("a device or a pipe"), "the name of a file is expected")
     if not overwrite:
         raise ModelFileError(target, "target", Plain("there already"), "name a file that does not exist, or allow overwriting")
 

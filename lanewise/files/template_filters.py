@@ -153,7 +153,6 @@ def _raise_exception(message: Any) -> None:
 
 
 def _strftime_now(format: Any) -> str:  # noqa: A002 - templates may name it
-    METER.get().room(16 * len(format))
     if len(format) > 200:
         raise LimitError("its date format has more than 200 characters")
     return datetime.now().strftime(format)

@@ -43,6 +43,11 @@ class Tokenizer:
         self.templates = {name: ChatTemplate(source, name) for name, source in templates.items()}
 
     @property
+    def longest_piece(self) -> int:
+        """The most characters that one token can stand for."""
+        return max(len(text) for text in self._vocab.texts if text is not None)
+
+    @property
     def template(self) -> ChatTemplate | None:
         """The chat template used when none is named; None where the model has none."""
         return self.templates.get("default")
@@ -55,8 +60,8 @@ class Tokenizer:
         parse_special: take the text of a control token for that token. With False no text can become a control token: use it for
                        text that a stranger wrote.
 
-        A byte that the vocabulary has no token for (SmolLM2: eight ASCII control characters among them) is left out, as in transformers
-        and llama.cpp; a vocabulary with an unknown token of SentencePiece's kind gives that. Raises TokenizerError for what is not Unicode text.
+        A byte that the vocabulary has no token for (SmolLM2: U+0004 and five more control characters, F1 and F2) is left out, as in
+        transformers and llama.cpp; a SentencePiece vocabulary gives its unknown token. Raises TokenizerError for what is not Unicode text.
         """
         ids = self._encoder.encode(text, parse_special)
         if not add_special:

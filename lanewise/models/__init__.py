@@ -25,6 +25,18 @@ def spec_of(file: ModelFile) -> ModelSpec:
     if family not in FAMILIES:
         raise UnsupportedModelError(f"{file.path}: model family {family!r} is not supported; supported: {', '.join(FAMILIES)}")
     spec = FAMILIES[family](file)
+    read = set()
     for weight in spec.weights():
         file.tensor(weight.name, weight.shape)
+        read.add(weight.name)
+    unread = [name for name in file.tensors if name not in read and not name.endswith(_UNREAD)]
+    if unread:
+        raise UnsupportedModelError(
+            f"{file.path}: {len(unread)} of its tensors are not part of a {family} model of {len(spec.layers)} layers as its config "
+            f"describes it, the first of them {unread[0][:80]!r}; without them the answers would be wrong"
+        )
     return spec
+
+
+# Read elsewhere, recomputed, or a second copy of a tied embedding.
+_UNREAD = ("rope_freqs.weight", "rotary_emb.inv_freq", "lm_head.weight")

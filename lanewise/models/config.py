@@ -4,6 +4,7 @@ GGUF keys: the GGUF specification's "LLM" section. config.json keys: the `transf
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,15 @@ from lanewise.models.spec import Rope
 __all__ = ["DecoderConfig", "architecture", "read_config"]
 
 _WIDEST = 1 << 20  # no known model is wider; keeps products of two sizes far from overflow
+# GGUF keys that change what a layer computes, and the value with which it computes what is built here.
+_ARITHMETIC: dict[str, object] = {
+    "use_parallel_residual": False,
+    "attention.causal": True,
+    "expert_count": 0,
+    "logit_scale": 1.0,
+    "attention.clamp_kqv": 0.0,
+    "attention.max_alibi_bias": 0.0,
+}
 _KINDS = {"default": "none", "none": "none", "linear": "linear", "llama3": "llama3", "yarn": "yarn"}
 
 
@@ -57,6 +67,9 @@ def _from_gguf(file: ModelFile, interleaved: bool) -> DecoderConfig:
     def size(key: str, *default: int) -> int:
         return meta.integer(f"{arch}.{key}", *default, least=1, most=_WIDEST)
 
+    for key, harmless in _ARITHMETIC.items():
+        if meta.get(f"{arch}.{key}", harmless) != harmless:
+            raise UnsupportedModelError(f"{file.path}: {arch}.{key} is {meta.get(f'{arch}.{key}')!r}; only {harmless!r} is supported")
     hidden, heads = size("embedding_length"), size("attention.head_count")
     layers = meta.integer(f"{arch}.block_count", least=1, most=len(file.tensors))
     head_dim = size("attention.key_length", max(hidden // heads, 1))
@@ -72,7 +85,7 @@ def _from_gguf(file: ModelFile, interleaved: bool) -> DecoderConfig:
         ffn=size("feed_forward_length"),
         vocab=file.tensor("token_embd.weight").shape[0],
         context=context,
-        eps=meta.number(f"{arch}.attention.layer_norm_rms_epsilon", least=0.0),
+        eps=meta.number(f"{arch}.attention.layer_norm_rms_epsilon", least=0.0, most=1.0),
         rope=_gguf_rope(file, arch, head_dim, context, interleaved),
         windows=(meta.integer(f"{arch}.attention.sliding_window", None, least=1),) * layers,
         tied="output.weight" not in file.tensors,
@@ -131,7 +144,7 @@ def _from_json(file: ModelFile, interleaved: bool) -> DecoderConfig:
         ffn=size("intermediate_size"),
         vocab=meta.integer("vocab_size", least=1),
         context=context,
-        eps=meta.number("rms_norm_eps", 1e-6, least=0.0),
+        eps=meta.number("rms_norm_eps", 1e-6, least=0.0, most=1.0),
         rope=_json_rope(file, head_dim, context, interleaved),
         windows=_json_windows(meta, layers),
         tied=meta.flag("tie_word_embeddings", False),
@@ -142,11 +155,13 @@ def _json_rope(file: ModelFile, head_dim: int, context: int, interleaved: bool) 
     """transformers 5 keeps everything in `rope_parameters`; before, `rope_theta` stood beside `rope_scaling`."""
     meta = file.metadata
     options = meta.section("rope_parameters") or meta.section("rope_scaling") or Metadata(meta.file, {})
+    if any(isinstance(value, Mapping) for value in options.values()):
+        raise UnsupportedModelError(f"{file.path}: rope_parameters of its own for each layer type are not supported")
     theta = options.number("rope_theta", meta.number("rope_theta", 10000.0), least=1e-6)
-    partial = options.number("partial_rotary_factor", meta.number("partial_rotary_factor", 1.0), least=0.0, most=1.0)
+    if options.number("partial_rotary_factor", meta.number("partial_rotary_factor", 1.0)) != 1.0:
+        raise UnsupportedModelError(f"{file.path}: partial_rotary_factor other than 1 is not supported for this family")
     kind = options.string("rope_type", options.string("type", "default"))
-    dim = int(head_dim * partial)
-    _even(file, dim)
+    _even(file, head_dim)
     factor = _factor(file, kind, options.number("factor", None))
     scaling = _scaling(
         file,
@@ -160,7 +175,7 @@ def _json_rope(file: ModelFile, head_dim: int, context: int, interleaved: bool) 
         magnitude=_json_magnitude(options, factor),
         truncate=options.flag("truncate", True),
     )
-    inv_freq, magnitude = frequencies(dim, theta, scaling)
+    inv_freq, magnitude = frequencies(head_dim, theta, scaling)
     return Rope(inv_freq, interleaved, magnitude)
 
 
@@ -168,7 +183,7 @@ def _json_magnitude(options: Metadata, factor: float) -> float | None:
     """YaRN's attention_factor, or the quotient of mscale and mscale_all_dim where both are given."""
     if options.get("attention_factor") is not None:
         return options.number("attention_factor")
-    above, below = options.number("mscale", 0.0), options.number("mscale_all_dim", 0.0)
+    above, below = (options.number(key, 0.0, least=0.0, most=1e3) for key in ("mscale", "mscale_all_dim"))
     if not above or not below:
         return None
     log = 0.1 * math.log(max(factor, 1.0))
@@ -176,13 +191,16 @@ def _json_magnitude(options: Metadata, factor: float) -> float | None:
 
 
 def _json_windows(meta: Metadata, layers: int) -> tuple[int | None, ...]:
+    unknown = set(meta.strings("layer_types", [])) - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise UnsupportedModelError(f"{meta.file}: layer type {min(unknown)!r} is not supported; full_attention and sliding_attention are")
     if not meta.flag("use_sliding_window", False) or meta.get("sliding_window") is None:
         return (None,) * layers
     window = meta.integer("sliding_window", least=1)
     first = meta.integer("max_window_layers", layers)
     kinds = meta.strings("layer_types", ["full_attention" if i < first else "sliding_attention" for i in range(layers)])
     if len(kinds) != layers:
-        raise ModelFileError(meta.file, "layer_types", f"{len(kinds)} entries", f"num_hidden_layers is {layers}")
+        raise ModelFileError(meta.file, "the length of layer_types", len(kinds), f"num_hidden_layers is {layers}")
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 

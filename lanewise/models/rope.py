@@ -46,14 +46,16 @@ class Scaling:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UnsupportedModelError(f"RoPE scaling {self.kind!r} is not known; known kinds: {', '.join(KINDS)}")
-        if self.kind != "none" and not self.factor >= 1.0:
-            raise UnsupportedModelError(f"RoPE scaling factor is {self.factor}; it is at least 1")
+        if self.kind != "none" and not 1.0 <= self.factor <= 1e6:
+            raise UnsupportedModelError(f"RoPE scaling factor is {self.factor}; 1 to 1000000 is expected")
         if self.kind in ("llama3", "yarn") and self.original < 1:
             raise UnsupportedModelError(f"RoPE scaling {self.kind} needs the original context length; it is {self.original}")
         if self.kind == "llama3" and not 0 < self.low < self.high:
             raise UnsupportedModelError(f"RoPE scaling llama3 needs 0 < low ({self.low}) < high ({self.high})")
-        if self.kind == "yarn" and not 0 < self.slow < self.fast:
-            raise UnsupportedModelError(f"RoPE scaling yarn needs 0 < slow ({self.slow}) < fast ({self.fast})")
+        if self.kind == "yarn" and not 1e-3 <= self.slow < self.fast <= 1e6:
+            raise UnsupportedModelError(f"RoPE scaling yarn needs 0.001 <= slow ({self.slow}) < fast ({self.fast}) <= 1000000")
+        if self.magnitude is not None and not 1e-3 <= self.magnitude <= 1e3:
+            raise UnsupportedModelError(f"RoPE scaling yarn multiplies by {self.magnitude}; 0.001 to 1000 is expected")
 
 
 def frequencies(dim: int, theta: float, scaling: Scaling | None = None) -> tuple[tuple[float, ...], float]:

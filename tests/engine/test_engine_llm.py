@@ -164,7 +164,7 @@ def test_progress_is_told_while_loading_and_prefilling(tiny_gguf: Path, monkeypa
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
-        ([5, 384], "token id 384 is outside the vocabulary of 0 to 383"),
+        ([5, 384], "token id 384 is outside the model's vocabulary of 0 to 383"),
         ([-1], "token id -1 is outside"),
         ([1.5], r"the prompt holds 1\.5"),
         ([True], "the prompt holds True"),
@@ -201,7 +201,7 @@ def test_stream_takes_one_prompt_only(llm: LLM) -> None:
 def test_devices_and_contexts_that_do_not_exist_are_refused(tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match="'cuda:0' is not available; available: reference, cpu; GPUs are not supported"):
         LLM(tiny_gguf, "cuda:0")
-    with pytest.raises(ContextLengthError, match="a context of 257 tokens was asked for; this model takes 2 to 256"):
+    with pytest.raises(ContextLengthError, match="a context of 257 was asked for; this model takes 2 to 256 tokens"):
         LLM(tiny_gguf, context=257)
     monkeypatch.setenv("LANEWISE_CONTEXT", "many")
     with pytest.raises(SettingError, match="LANEWISE_CONTEXT is 'many'; it takes a positive number"):

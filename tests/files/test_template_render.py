@@ -268,6 +268,19 @@ def test_a_name_may_be_any_that_a_client_sends() -> None:
     assert ChatTemplate("{{ messages|length }}{{ self is defined }}{{ name }}").render([USER], messages="x", self=1, name=2) == "1True2"
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["{{ dict([], []) }}", "{{ namespace([[1, 2]]) }}", "{{ namespace(_a=1) }}", "{{ range() }}", "{{ ''.join() }}", "{{ strftime_now(1) }}"],
+)
+def test_wrong_arguments_are_errors_of_the_template(source: str) -> None:
+    with pytest.raises(TemplateError, match=r"^chat template 'default', line 1 failed: "):
+        ChatTemplate(source).render([USER])
+
+
+def test_its_repr_is_short() -> None:
+    assert repr(ChatTemplate("x" * 10**6, "t")) == "ChatTemplate('t', 1000000 characters)"
+
+
 def test_many_threads_render_one_template() -> None:
     template, found = ChatTemplate(TEMPLATES["chatml"]), []
 

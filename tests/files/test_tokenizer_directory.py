@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tokenizers import Tokenizer as Rust
 
 from lanewise.errors import LanewiseError, ModelFileError, TokenizerError
 from lanewise.files import Metadata
-from lanewise.files.tokenizer import Tokenizer, from_directory
+from lanewise.files.tokenizer import Tokenizer, from_directory, from_gguf, load_tokenizer
 
 KINDS = ("byte-level", "llama", "metaspace", "gemma")
 
@@ -169,6 +170,31 @@ def test_templates_come_from_their_file_first(tmp_path: Path) -> None:
     assert _load(_save(tmp_path / "none", _build("llama"))).template is None
 
 
+def test_either_kind_of_model_is_loaded_through_one_door(tmp_path: Path) -> None:
+    folder = _save(tmp_path, _build("llama"))
+    config, keys = Metadata(folder / "config.json", {"eos_token_id": 2}), Metadata("m.gguf", cases.sentencepiece())
+    for model in (
+        SimpleNamespace(kind="safetensors", path=folder, metadata=config),
+        SimpleNamespace(kind="gguf", path=Path("m.gguf"), metadata=keys),
+    ):
+        assert load_tokenizer(model).encode("the fox") == from_gguf(keys).encode("the fox")  # type: ignore[arg-type]
+
+
+def test_a_metaspace_decoder_takes_its_space_off(tmp_path: Path) -> None:
+    made = Rust(models.BPE({"▁": 0, "a": 1, "▁a": 2}, [("▁", "a")]))
+    for scheme, want in (("always", "a a"), ("first", "a a"), ("never", " a a")):
+        made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+        made.decoder = decoders.Metaspace(prepend_scheme=scheme)
+        tokenizer = _load(_save(tmp_path, made))
+        assert tokenizer.decode([2, 2]) == made.decode([2, 2]) == want
+
+
+def test_a_file_that_is_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lanewise.files.tokenizer_json._MOST_BYTES", 100)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json has \d+ bytes; at most 100 are read"):
+        _load(_save(tmp_path, _build("llama")))
+
+
 def test_ids_without_a_token_spell_nothing(tmp_path: Path) -> None:
     made = Rust(models.BPE({"a": 0, "b": 5}, []))
     made.decoder = decoders.ByteLevel()
@@ -200,7 +226,7 @@ def _edit(folder: Path, **changes: Any) -> Path:
         ({"model__type": "Nope"}, "not a tokenizer that the tokenizers library reads"),
         ({"model__vocab": {}}, "not a tokenizer|0 tokens"),
         ({"model__vocab": [1, 2]}, "not a tokenizer"),
-        ({"model__vocab": {"a": 2**31}}, "ids up to|not a tokenizer"),
+        ({"model__vocab": {"<unk>": 0, "a": 2**23}, "model__merges": [], "added_tokens": []}, "ids up to 8388608; 1 to 4194304 ids are expected"),
         ({"model__merges": [["zz", "qq"]]}, "not a tokenizer.*out of vocabulary"),
         ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}, "its model is WordLevel; BPE"),
         ({"model": None}, "not a tokenizer"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lanewise.errors import LanewiseError, ModelFileError, TokenizerError
 from lanewise.files import Metadata
 from lanewise.files.tokenizer import from_gguf, load_tokenizer
+from lanewise.files.vocab import rust_errors
 
 BPE = {"tokens": ["a", "b", "ab", "<x>"], "merges": ["a b"], "token_type": [1, 1, 1, 3], "bos_token_id": 3, "eos_token_id": 3}
 SPM = {"tokens": ["<unk>", "<s>", "</s>", "a", "▁"], "scores": [0.0, 0.0, 0.0, -1.0, -2.0], "token_type": [2, 3, 3, 1, 1]}
@@ -79,8 +80,22 @@ def test_a_sentencepiece_vocabulary_that_cannot_be_used_is_refused_in_one_line(c
 
 
 def test_the_smallest_vocabularies_are_taken() -> None:
-    tokenizer = cases.ours(cases.sentencepiece(tokens=["a"], scores=[0.0], token_type=[1], add_bos_token=False, add_space_prefix=False))
-    assert (tokenizer.encode("aa"), tokenizer.bos_id) == ([0, 0], None)
+    shape = {"tokens": ["<unk>", "a"], "scores": [0.0, 0.0], "token_type": [2, 1], "add_space_prefix": False}
+    tokenizer = cases.ours(cases.sentencepiece(**shape))
+    assert (tokenizer.encode("aab"), tokenizer.bos_id, tokenizer.add_bos) == ([1, 1, 0], None, False)
+
+
+def test_a_vocabulary_that_cannot_spell_every_text_is_refused() -> None:
+    with pytest.raises(TokenizerError, match="neither a token for every byte nor an unknown token"):
+        cases.ours(cases.sentencepiece(tokens=["a", "b", "c"], scores=[0.0, 0.0, 0.0], token_type=[1, 1, 1]))
+
+
+def test_only_the_librarys_errors_are_reworded() -> None:
+    for kind in (TokenizerError, KeyboardInterrupt, SystemExit):
+        with pytest.raises(kind), rust_errors("x"):
+            raise kind("as it was")
+    with pytest.raises(TokenizerError, match=r"^x: as it was$"), rust_errors("x"):
+        raise Exception("as\nit was")
 
 
 def test_empty_tokens_are_padding_and_may_repeat() -> None:
@@ -135,7 +150,7 @@ _KEYS = (
     changes=st.dictionaries(st.sampled_from(_KEYS), _VALUES, max_size=4),
     text=st.text(max_size=6),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_whatever_the_keys_hold_only_lanewise_errors_come_out(base: tuple[str, dict[str, Any]], changes: dict[str, Any], text: str) -> None:
     keys = {"model": base[0], "pre": "gpt-2", **base[1], **changes}
     with suppress(LanewiseError):

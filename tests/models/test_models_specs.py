@@ -70,11 +70,20 @@ def test_an_unknown_family_is_refused_with_the_known_ones(directory: Path) -> No
         ({"tie_word_embeddings": False}, "lm_head.weight"),
         ({"rms_norm_eps": -1.0}, "rms_norm_eps is -1.0"),
         ({"rope_parameters": {"rope_type": "longrope"}}, "RoPE scaling 'longrope' is not known"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor is 0.5; it is at least 1"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1, "beta_slow": 1}}, "yarn needs 0 < slow"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor is 0.5; 1 to 1000000"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1, "beta_slow": 1}}, "yarn needs 0.001 <= slow"),
         ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 4.0}}, "llama3 needs 0 < low"),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": "hot"}}, "rope_parameters.rope_theta is 'hot'"),
-        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.01}}, "rotated dimensions"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor other than 1"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1e308}}, "<= 1000000"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta_slow": 1e-308}}, "yarn needs 0.001 <= slow"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e38}}, "0.001 to 1000 is expected"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 1, "mscale_all_dim": -10.0}}, "mscale_all_dim is -10.0"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "each layer type"),
+        ({"rms_norm_eps": 1e308}, "rms_norm_eps is 1e+308"),
+        ({"layer_types": ["x", "y", "z"]}, "layer type x is not supported"),
+        ({"num_hidden_layers": 1}, "are not part of a llama model of 1 layers"),
+        ({"head_dim": 15}, "rotated dimensions"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -111,6 +120,19 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, directory / "model.safetensors")
     assert "model.layers.1.mlp.up_proj.weight" in _refusal(directory)
+
+
+def test_tensors_that_the_spec_does_not_read_are_refused(tmp_path: Path) -> None:
+    model = tiny.model_of("llama", attention_bias=True)
+    directory = _changed(tiny.save_directory(model, tmp_path / "hf"), attention_bias=False)
+    assert "are not part of a llama model" in _refusal(directory)
+
+
+def test_gguf_keys_that_change_the_arithmetic_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gguf
+
+    monkeypatch.setattr(gguf.GGUFWriter, "add_name", lambda self, name: self.add_uint32("llama.expert_count", 8))
+    assert "llama.expert_count is 8; only 0 is supported" in _refusal(tiny.save_gguf(tiny.model_of("llama"), tmp_path / "moe.gguf"))
 
 
 def test_biases_of_a_llama_are_read_from_both_kinds_of_file(tmp_path: Path) -> None:
