@@ -12,12 +12,15 @@ from support.moved import moved_bound
 from support.run import PAGE, logits_of
 
 from lanewise.backends import Batch, backend_for
+from lanewise.backends.cpu.program import Shape, build
 from lanewise.backends.cpu.runner import CpuRunner
 from lanewise.backends.reference import ReferenceBackend, ReferenceRunner
 from lanewise.errors import DeviceError, ShapeError
 from lanewise.files import open_model
 from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.attention import SPLIT
+from lanewise.kernels.cpu.quantize import SOURCES
+from lanewise.kernels.cpu.records import RECORDS
 from lanewise.models import spec_of
 
 IDS = [int(i) for i in np.random.default_rng(0).integers(3, 384, 40)]
@@ -148,6 +151,21 @@ def test_the_bits_do_not_depend_on_what_else_is_in_the_batch(model: Any, family:
     np.testing.assert_array_equal(one[10:], alone[2])
 
 
+def test_records_are_not_replaced_while_a_product_may_still_read_them(model: Any) -> None:
+    """Too rare a race to wait for: in front of every op that fills the shared records there must be a barrier."""
+    runner = _runner(model("llama", "mixed"), 4)
+    program, library = build(runner.model, Shape(rows=1, logits=0, tasks=1, splits=0)), runner.model.library
+    assert not [op for op in program.ops.tolist() if op[2] == 0 and op[3]]  # one row: each worker fills records of its own
+    runner.step(_batch([(IDS, 0, [0, 1, 2])]))
+    program = build(runner.model, Shape(rows=len(IDS), logits=1, tasks=7, splits=0))
+    prepares = {library.address(f"prepare_{source}_{kind}") for source in SOURCES for kind in RECORDS}
+    filling = [i for i, (function, _, chunks, _) in enumerate(program.ops.tolist()) if function in prepares and chunks]
+    assert len(filling) > 5 * len(runner.spec.layers)  # q, k, v of three kinds, gate and up of two, o and down
+    assert all(i == 0 or program.ops[i - 1, 3] for i in filling)
+    assert all(program.ops[i, 3] for i in filling)
+    runner.close()
+
+
 def test_only_the_wanted_rows_have_logits_and_a_step_may_want_none(model: Any) -> None:
     path = model("llama", "Q8_0")
     whole = logits_of(path, IDS, device="cpu")
@@ -191,5 +209,5 @@ def test_tokens_outside_the_vocabulary_and_other_page_sizes_are_refused(model: A
 
 def test_a_head_size_without_a_kernel_is_refused_with_the_device_that_runs_it(tmp_path: Path) -> None:
     path = tiny.save_gguf(tiny.model_of("qwen3", head_dim=24), tmp_path / "odd.gguf")
-    with pytest.raises(DeviceError, match="head size k=24 is not a multiple of 16.*reference"):
+    with pytest.raises(DeviceError, match=r"head size k=24 is not a multiple of 16.*reference"):
         logits_of(path, IDS, device="cpu")

@@ -15,7 +15,7 @@ from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.emit import LANES, Emitter, Value
-from lanewise.kernels.cpu.isa import ISAS, Isa, runnable
+from lanewise.kernels.cpu.isa import ISAS, runnable
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel, float_bits, module_of
 from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import FLOAT, RECORDS, record_bytes
@@ -66,9 +66,7 @@ def map_vectors(functions: dict[str, Callable[..., Value]], isa: str, *operands:
     def body(e: Emitter, a: Arguments) -> None:
         with e.loop(a.count) as i:
             at = e.mul(i, 4 * LANES)
-            values = [
-                (e.floats if o.dtype == np.float32 else e.ints)(e.add(getattr(a, n), at)) for n, o in zip(inputs, operands, strict=True)
-            ]
+            values = [(e.floats if o.dtype == np.float32 else e.ints)(e.add(getattr(a, n), at)) for n, o in zip(inputs, operands, strict=True)]
             for name, function in functions.items():
                 e.store(function(e, *values), e.add(getattr(a, name), at))
 

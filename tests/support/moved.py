@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.bounds import DRAWS
-from support.run import step_logits
 
 from lanewise.backends import Batch
 from lanewise.backends.reference import ReferenceRunner, ops
 from lanewise.contract import dtype
 from lanewise.formats import FORMATS
 from lanewise.models.spec import Linear
+from support.bounds import DRAWS
+from support.run import step_logits
 
 INT8_HALF_STEP = 0.5 / 127
 GROUPS = {"float": 0, "q8_0": 32, "q8_k": 256}

@@ -24,6 +24,9 @@ MATMUL_ARGUMENTS = (
 )  # fmt: skip
 
 
+PREFETCH = 0
+
+
 def tile_sizes(isa: Isa) -> tuple[int, ...]:
     """Tokens of the tiles that a kernel has, largest first: any m is a sum of them."""
     return tuple(size for size in (6, 4, 2, 1) if size <= isa.tokens)
@@ -47,6 +50,10 @@ def _body(fmt: BlockFormat, e: Emitter, a: Arguments, chunk: Value, worker: Valu
         with e.loop(a.blocks):
             now = [[e.get(place) for place in row] for row in places]
             tile = Tile(e, fmt.activation, now[0], now[1], now[2], [[e.get(v) for v in row] for row in acc])
+            if tokens == 1 and PREFETCH:
+                for address in now[0]:
+                    for line in range(0, fmt.quants, 64):
+                        e.prefetch(address, PREFETCH + line)
             fmt.multiply(tile)
             for variables, values in zip(acc, tile.acc, strict=True):
                 for variable, value in zip(variables, values, strict=True):

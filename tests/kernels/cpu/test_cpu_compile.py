@@ -119,7 +119,11 @@ def test_an_entry_under_the_name_of_another_is_rebuilt(folder: Path, compiled: l
 def test_the_key_changes_with_the_instruction_set_the_source_and_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {module._key(KERNEL, isa) for isa in ISAS.values()}
     assert len(keys) == len(ISAS)
-    for target, name, value in ((module, "_source", lambda: "changed"), (module.llvmlite, "__version__", "0"), (module.llvm, "llvm_version_info", (0,))):
+    for target, name, value in (
+        (module, "_source", lambda: "changed"),
+        (module.llvmlite, "__version__", "0"),
+        (module.llvm, "llvm_version_info", (0,)),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(target, name, value)
             keys.add(module._key(KERNEL, ISAS[BEST]))

@@ -12,10 +12,11 @@ from lanewise.contract import dtype
 from lanewise.kernels.cpu.emit import F32, I64, LANES, Emitter, Value
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel, float_bits
 from lanewise.kernels.cpu.rotate import to_half
-from lanewise.oracle.rounding import ULPS, U
+from lanewise.oracle.rounding import ULPS
 
 EVERY_ISA = pytest.mark.parametrize("isa", HERE)
 TINY = dtype("f32").tiny
+MOST_ULPS = 2  # its docstring says about one; the oracle's bounds allow ULPS
 INF, NAN = float("inf"), float("nan")
 SPECIAL = np.float32([0.0, -0.0, 1.0, -1.0, TINY, -TINY, 2.0**-126, 3e38, -3e38, INF, -INF, NAN, 0.5, 1.5, 2.5, -2.5])
 
@@ -121,13 +122,13 @@ def test_reduce_adds_lanes_eight_four_two_and_one_apart(isa: str) -> None:
 
 
 @EVERY_ISA
-def test_exp_is_within_the_ulps_that_the_bounds_allow_and_never_nan(isa: str) -> None:
+def test_exp_is_within_two_ulps_and_never_nan(isa: str) -> None:
     inside = np.concatenate([np.linspace(-104, 88, 20_000), np.linspace(-1, 1, 4_000), [0, -0.0, 88, -87.3, -103.9, -103.97] + [1e-30] * 10])
     x = inside.astype(np.float32)[: len(inside) // LANES * LANES]
     want = np.exp(x.astype(np.float64))
     got = map_vectors({"exp": lambda e, x: e.exp(x)}, isa, x)["exp"].view(np.float32)
-    # 2^n goes on in two factors, of which only the second may round a subnormal result
-    assert (np.abs(got - want) <= 2 * ULPS * U * want + TINY).all()
+    assert (np.abs(got - want) <= MOST_ULPS * np.spacing(want.astype(np.float32))).all()
+    assert MOST_ULPS <= ULPS
     outside = np.float32([NAN, -INF, -105, -1e30, -104.5, 88.5, 100, 1e30, INF, 0, -0.0, 1e-40, -1e-40, -NAN, -3e38, 3e38])
     got = map_vectors({"exp": lambda e, x: e.exp(x)}, isa, outside)["exp"].view(np.float32)
     top = map_vectors({"exp": lambda e, x: e.exp(x)}, isa, np.full(LANES, 88, np.float32))["exp"].view(np.float32)[0]

@@ -93,7 +93,7 @@ def test_every_byte_comes_back_and_rows_past_the_last_are_zero(isa: str, fmt: st
         np.testing.assert_array_equal(unpack(quants, scales, fmt, isa)[:n], raw)
         # as in memory that was zero: nothing but a row's own lanes is written for it, and lanes past n are cleared
         there = np.arange(len(quants) * LANES) < n
-        for plane, widths in ((quants, [DENSE[fmt] if fmt in DENSE else 4]), (scales, _scale_widths(fmt))):
+        for plane, widths in ((quants, [DENSE.get(fmt, 4)]), (scales, _scale_widths(fmt))):
             assert not plane[~_touched(plane.shape[1], widths, there)].any()
 
 

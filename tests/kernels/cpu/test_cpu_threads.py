@@ -197,8 +197,8 @@ def test_a_forked_child_starts_its_own_threads_and_the_parent_keeps_its_own(befo
 
 
 def test_a_process_that_ends_without_closing_does_not_hang() -> None:
-    code = f"import sys; sys.path[:0] = {[*sys.path, __file__.rpartition('/')[0]]!r}\nfrom test_cpu_threads import *\nfrom test_cpu_threads import _Ring\n"
-    code += "pool = ThreadPool(ISAS[BEST], 3); _Ring().run(pool)"
+    code = f"import sys; sys.path[:0] = {[*sys.path, __file__.rpartition('/')[0]]!r}\n"
+    code += "from test_cpu_threads import BEST, ISAS, ThreadPool, _Ring; pool = ThreadPool(ISAS[BEST], 3); _Ring().run(pool)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0
 
 
