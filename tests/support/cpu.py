@@ -22,6 +22,7 @@ from lanewise.kernels.cpu.records import FLOAT, RECORDS, record_bytes
 
 HERE = tuple(isa.name for isa in runnable())
 BEST = HERE[0]
+FUSED = tuple(name for name in HERE if ISAS[name].fma)  # the others round a product before they add
 QUANTIZED = tuple(BLOCKS)
 ALL = (*DENSE, *BLOCKS)
 

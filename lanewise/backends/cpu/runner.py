@@ -80,6 +80,7 @@ class CpuRunner:
         self.spec = model.spec
         self.model, self._embedding, self.pool, self._record_row = model, embedding, pool, record_row
         self._programs: dict[Shape, Program] = {}
+        self._parameters = self.spec.parameters
         self._inv_freq = {rope: np.array(rope.inv_freq) for rope in model.buffers.turns}
 
     def allocate(self, pages: int, page_size: int) -> None:
@@ -117,7 +118,7 @@ class CpuRunner:
 
     def run(self, program: Program, rows: int) -> None:
         """Walk it, in pieces short enough that Python, between them, can act on Ctrl-C."""
-        pieces = max(1, int(rows * self.spec.parameters / _SEGMENT_WORK))
+        pieces = max(1, int(rows * self._parameters / _SEGMENT_WORK))
         per_piece = -(-len(program.ops) // pieces)
         for start in range(0, len(program.ops), per_piece):
             ops = program.ops[start : start + per_piece]

@@ -56,7 +56,7 @@ class ReferenceRunner:
         self.spec, self.notes = spec, notes
         self._weights = weights
         self._cache: list[tuple[F32, F32]] = []
-        self._ops = {op: bind(Problem(op, host())) for op in ("linear", "embedding", "rms_norm", "attention", "silu_mul")}
+        self._ops = {op: bind(Problem(op, host()), "reference") for op in ("linear", "embedding", "rms_norm", "attention", "silu_mul")}
         self._inv_freq = {layer.mixer.rope: np.array(layer.mixer.rope.inv_freq) for layer in spec.layers if layer.mixer.rope}
 
     def allocate(self, pages: int, page_size: int) -> None:

@@ -1,9 +1,9 @@
 """What each CPU row of `arch` means to the emitter: LLVM's name for it, its 4-way dot product, and the tile that fits its registers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lanewise import settings
-from lanewise.arch import TARGETS, Arch, host
+from lanewise.arch import TARGETS, Arch, cpu_flags, host
 from lanewise.errors import UnknownTargetError
 
 __all__ = ["ISAS", "Isa", "runnable", "selected"]
@@ -18,7 +18,7 @@ class Isa:
     dot:      how `dots.dot4` multiplies: "vnni512", "vnni256", "maddubs256", "maddubs128", "usdot", "sdot" or "portable"
     unsigned: whether 8-bit weights are multiplied as unsigned bytes (stored with 128 added) or as signed ones
     tokens, panels: rows of x and panels of w whose accumulators fit the registers together
-    f16:      whether float16 is converted by an instruction
+    f16, fma: whether there are instructions that convert float16, and that multiply and add with one rounding
     bf16:     whether a bf16 dot instruction is there
     """
 
@@ -31,6 +31,7 @@ class Isa:
     tokens: int
     panels: int
     f16: bool = True
+    fma: bool = True
     bf16: bool = False
 
     @property
@@ -49,8 +50,8 @@ ISAS: dict[str, Isa] = {
         Isa("x86-64-v4", _LINUX_X86, "x86-64-v4", _WIDE, "maddubs256", False, 4, 1),
         Isa("x86-64-v3+avxvnni", _LINUX_X86, "x86-64-v3", "+avxvnni", "vnni256", True, 2, 1),
         Isa("x86-64-v3", _LINUX_X86, "x86-64-v3", "", "maddubs256", False, 2, 1),
-        Isa("x86-64-v2", _LINUX_X86, "x86-64-v2", "", "maddubs128", False, 1, 1, f16=False),
-        Isa("x86-64", _LINUX_X86, "x86-64", "", "portable", False, 1, 1, f16=False),
+        Isa("x86-64-v2", _LINUX_X86, "x86-64-v2", "", "maddubs128", False, 1, 1, f16=False, fma=False),
+        Isa("x86-64", _LINUX_X86, "x86-64", "", "portable", False, 1, 1, f16=False, fma=False),
         Isa("aarch64+dotprod+i8mm", _LINUX_ARM, "generic", "+neon,+dotprod,+i8mm", "usdot", True, 4, 1),
         Isa("aarch64+dotprod", _LINUX_ARM, "generic", "+neon,+dotprod", "sdot", False, 4, 1),
         Isa("aarch64", _LINUX_ARM, "generic", "+neon", "portable", False, 1, 1),
@@ -59,12 +60,17 @@ ISAS: dict[str, Isa] = {
 
 
 def runnable() -> tuple[Isa, ...]:
-    """The instruction sets that the host's processor runs, best first: its own row and every one below it."""
+    """The instruction sets that the host's processor runs, best first: its own row and every one below it.
+
+    The 256-bit VNNI body runs in its AVX-512 encoding where the processor has that one and not AVX-VNNI's.
+    """
     best = host()
     rows = [isa for isa in ISAS.values() if isa.arch.vendor == best.vendor]
-    if best.name == "x86-64-v4":
-        rows = [isa for isa in rows if isa.name != "x86-64-v3+avxvnni"]
-    return tuple(rows[[isa.name for isa in rows].index(best.name) :])
+    rows = rows[[isa.name for isa in rows].index(best.name) :]
+    if "avx_vnni" in cpu_flags():
+        return tuple(rows)
+    encoded = [replace(isa, features="+avx512vl,+avx512vnni,+prefer-256-bit") if isa.dot == "vnni256" else isa for isa in rows]
+    return tuple(isa for isa in encoded if isa.dot != "vnni256" or "avx512_vnni" in cpu_flags())
 
 
 def selected() -> Isa:

@@ -4,7 +4,7 @@ A chunk is a run of panel groups. Within it, all tokens pass by in tiles of the 
 one row (decode) is the tile of one token. Rows of y past n are never written, whatever n is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lanewise.kernels.cpu.blocks import BLOCKS, BlockFormat
 from lanewise.kernels.cpu.emit import F32, LANES, VF, Emitter, Value
@@ -24,9 +24,6 @@ MATMUL_ARGUMENTS = (
 )  # fmt: skip
 
 
-PREFETCH = 0
-
-
 def tile_sizes(isa: Isa) -> tuple[int, ...]:
     """Tokens of the tiles that a kernel has, largest first: any m is a sum of them."""
     return tuple(size for size in (6, 4, 2, 1) if size <= isa.tokens)
@@ -42,18 +39,20 @@ def _body(fmt: BlockFormat, e: Emitter, a: Arguments, chunk: Value, worker: Valu
     rows = e.add(a.x, e.b.mul(a.x_worker, worker))
 
     def sums(group: Value, first: Value, tokens: int) -> Ints:
-        panels = e.isa.panels
-        quants, scales = ([e.add(plane, e.b.mul(step, e.add(e.mul(group, panels), r))) for r in range(panels)] for plane, step in _planes(a))
+        panels = range(e.isa.panels)
+        if tokens == 1:  # bound by memory, which is read fastest as one stream
+            return [row for r in panels for row in some(group, first, 1, [r])]
+        return some(group, first, tokens, panels)
+
+    def some(group: Value, first: Value, tokens: int, panels: Sequence[int]) -> Ints:
+        numbers = [e.add(e.mul(group, e.isa.panels), r) for r in panels]
+        quants, scales = ([e.add(plane, e.b.mul(step, number)) for number in numbers] for plane, step in _planes(a))
         starts = [e.add(rows, e.b.mul(a.x_step, e.add(first, i))) for i in range(tokens)]
-        acc = [[e.variable(e.all_floats(0.0)) for _ in range(tokens)] for _ in range(panels)]
+        acc = [[e.variable(e.all_floats(0.0)) for _ in range(tokens)] for _ in panels]
         places = [[e.variable(address) for address in addresses] for addresses in (quants, scales, starts)]
         with e.loop(a.blocks):
             now = [[e.get(place) for place in row] for row in places]
             tile = Tile(e, fmt.activation, now[0], now[1], now[2], [[e.get(v) for v in row] for row in acc])
-            if tokens == 1 and PREFETCH:
-                for address in now[0]:
-                    for line in range(0, fmt.quants, 64):
-                        e.prefetch(address, PREFETCH + line)
             fmt.multiply(tile)
             for variables, values in zip(acc, tile.acc, strict=True):
                 for variable, value in zip(variables, values, strict=True):

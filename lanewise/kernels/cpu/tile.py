@@ -11,6 +11,7 @@ from lanewise.kernels.cpu.records import field_offset
 __all__ = ["Ints", "Tile"]
 
 Ints = list[list[Value]]  # [panels][tokens]
+AHEAD = {"quants": 4096, "scales": 1024}  # bytes between what is read and what is asked for, as measured
 
 
 class Tile:
@@ -20,21 +21,34 @@ class Tile:
         """quants, scales: addresses of this block in the planes of each panel; rows: of this block's record of each token."""
         self.e, self.acc = e, acc
         self.panels, self.tokens = len(quants), len(rows)
+        self._asked: set[tuple[str, int, int]] = set()
         self._activation, self._quants, self._scales, self._rows = activation, quants, scales, rows
 
     # weights
 
     def quants(self, panel: int, offset: int, moved: Value | int = 0) -> Value:
         """64 bytes of the quant plane."""
-        return self.e.ints(self.e.add(self._quants[panel], moved), offset)
+        address = self.e.add(self._quants[panel], moved)
+        self._ahead("quants", panel, address, offset)
+        return self.e.ints(address, offset)
 
     def scale_half(self, panel: int, offset: int) -> Value:
         """16 float16 scales."""
+        self._ahead("scales", panel, self._scales[panel], offset)
         return self.e.halves(self._scales[panel], offset)
 
     def scale_byte(self, panel: int, offset: int, moved: Value | int = 0) -> Value:
         """16 uint8 of the scale plane, as int32."""
-        return self.e.bytes_unsigned(self.e.add(self._scales[panel], moved), offset)
+        address = self.e.add(self._scales[panel], moved)
+        self._ahead("scales", panel, address, offset)
+        return self.e.bytes_unsigned(address, offset)
+
+    def _ahead(self, plane: str, panel: int, address: Value, offset: int) -> None:
+        """Ask for the line that will be read some blocks later; once for each line of a plane, and only where memory is the limit."""
+        line = (plane, panel, offset // 64)
+        if self.tokens == 1 and line not in self._asked:
+            self._asked.add(line)
+            self.e.prefetch(address, offset + AHEAD[plane])
 
     def scale_byte_float(self, panel: int, offset: int, moved: Value | int = 0, factor: float = 1.0) -> Value:
         """16 uint8 as float32, times a power of two."""
