@@ -103,6 +103,18 @@ def test_witnesses_count_what_really_ran_and_nest():
     assert dict(inner) == {"blas": 1}
 
 
+def test_a_bound_kernel_is_selected_once_and_counted_at_every_call():
+    kernel("skinny", EVEN)
+    kernel("blas")
+    skinny, blas = dispatch.bind(problem(n=2)), dispatch.bind(problem(n=3))
+    kernel("late", before="skinny")
+    with dispatch.witness() as counter:
+        assert [skinny(1), skinny(2), blas(3)] == [("skinny", 1), ("skinny", 2), ("blas", 3)]
+    assert dict(counter) == {"skinny": 2, "blas": 1}
+    with pytest.raises(NoKernelError):
+        dispatch.bind(Problem("rope", arch.parse("gfx1100")))
+
+
 def test_a_witness_stops_counting_when_its_block_raises():
     kernel("blas")
     with pytest.raises(RuntimeError), dispatch.witness() as counter:

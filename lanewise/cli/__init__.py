@@ -65,6 +65,8 @@ class _Group(TyperGroup):
             _abandon_output()
             raise typer.Exit(0) from None
         except OSError as error:
+            if error.filename is not None or error.filename2 is not None:  # a file, and no command lets that through
+                raise
             _abandon_output()
             complain("error", f"cannot write the output: {error.strerror or error}")
             raise typer.Exit(2) from None

@@ -21,8 +21,30 @@ def test_every_command_has_help(command):
     assert "Usage:" in done.stdout
 
 
-def test_an_unknown_command_is_the_users_mistake():
-    assert lanewise("fly").exit_code == 2
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [(("fly",), "No such command 'fly'"), (("explain",), "OP"), (("targets", "--wings"), "--wings"), (("inspect", "a", "b"), "unexpected")],
+)
+def test_wrong_usage_is_one_line_that_points_to_the_help(args, words):
+    done = lanewise(*args)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("lanewise: error: ")
+    assert done.stderr.endswith("; see lanewise --help\n")
+    assert words in done.stderr
+
+
+def test_no_command_at_all_prints_the_help_and_is_no_success():
+    done = lanewise()
+    assert done.exit_code == 2
+    assert "generate" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("redirection", "code"), [("</dev/null", 0), ("<&-", 0), (">&-", 0), ("2>&-", 0), (">/dev/full", 2)])
+def test_a_stream_that_is_closed_or_full_is_no_traceback(redirection, code):
+    command = f'"{sys.executable}" -m lanewise targets {redirection}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code
+    assert done.stderr == ("lanewise: error: cannot write the output: No space left on device\n" if code else "")
 
 
 def test_help_loads_nothing_heavy():

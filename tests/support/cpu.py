@@ -20,7 +20,8 @@ from lanewise.kernels.cpu.kernel import Arguments, CpuKernel, float_bits, module
 from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import FLOAT, RECORDS, record_bytes
 
-HERE = tuple(isa.name for isa in runnable())
+RUNNABLE = {isa.name: isa for isa in runnable()}  # in the encoding that this processor takes
+HERE = tuple(RUNNABLE)
 BEST = HERE[0]
 FUSED = tuple(name for name in HERE if ISAS[name].fma)  # the others round a product before they add
 QUANTIZED = tuple(BLOCKS)
@@ -34,7 +35,7 @@ def call(kernel: CpuKernel, isa: str, chunks: int = 1, **values: Any) -> None:
     """Run chunks 0..chunks-1 as worker 0. Arrays stand for their addresses, floats for their bits."""
     key = isa, kernel.name
     if key not in _LIBRARIES:
-        _LIBRARIES[key] = Library([kernel], ISAS[isa])
+        _LIBRARIES[key] = Library([kernel], RUNNABLE[isa])
     plain = {name: _argument(value) for name, value in values.items()}
     table = kernel.pack(**plain)
     run = _CALL(_LIBRARIES[key].address(kernel.name))

@@ -172,7 +172,7 @@ def test_a_library_says_which_kernel_it_does_not_have() -> None:
 @pytest.mark.parametrize("name", HERE)
 def test_the_setting_chooses_an_instruction_set_that_this_processor_runs(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("LANEWISE_CPU_ISA", name)
-    assert selected() is ISAS[name]
+    assert selected().name == name
     assert _answer(name) == 42
 
 

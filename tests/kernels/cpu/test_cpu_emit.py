@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.cpu import HERE, map_vectors, snippet
+from support.cpu import FUSED, HERE, map_vectors, snippet
 
 from lanewise.contract import dtype
 from lanewise.kernels.cpu.emit import F32, I64, LANES, Emitter, Value
@@ -59,7 +59,7 @@ def test_rint_takes_ties_to_the_even_neighbour(isa: str) -> None:
     _same(map_vectors({"rint": lambda e, x: e.rint(x)}, isa, x)["rint"], np.rint(x))
 
 
-@EVERY_ISA
+@pytest.mark.parametrize("isa", FUSED)
 def test_fma_rounds_once(isa: str) -> None:
     rng = np.random.default_rng(2)
     x, y = (rng.uniform(1, 2, 1024).astype(np.float32) for _ in range(2))

@@ -49,13 +49,17 @@ def _dot_loops(isa: str, fmt: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(("isa", "fmt"), PAIRS)
 def test_each_tile_has_one_inner_loop_with_just_the_dots_of_its_weights(isa: str, fmt: str) -> None:
-    """A dot takes 4 weights of 16 rows: tokens x panels x 16 / lanes instructions for each 4 weights of a step, in every tile."""
+    """A dot takes 4 weights of 16 rows: tokens x panels x 16 / lanes instructions for each 4 weights of a step, in every tile.
+
+    The tile of one token reads its panels one after the other, in a loop each.
+    """
     row, found = ISAS[isa], _dot_loops(isa, fmt)
     instruction = EXPECTED[row.dot]
     assert instruction
     steps = set()
-    for body, tokens in zip(sorted(found, key=lambda body: -count(body, instruction)), tile_sizes(row), strict=True):
-        each = tokens * row.panels * LANES // DOT_LANES[row.dot]
+    shapes = [tokens * row.panels for tokens in tile_sizes(row) if tokens > 1] + [1] * row.panels
+    for body, shape in zip(sorted(found, key=lambda body: -count(body, instruction)), shapes, strict=True):
+        each = shape * LANES // DOT_LANES[row.dot]
         whole, rest = divmod(count(body, instruction), each)
         assert rest == 0
         steps.add(4 * whole)
