@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lanewise.errors import UnknownTargetError
 
-__all__ = ["TARGETS", "Arch", "host", "parse"]
+__all__ = ["TARGETS", "Arch", "cpu_flags", "host", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def parse(name: str) -> Arch:
 def host() -> Arch:
     """The row of the processor that this process runs on: the highest whose instructions it all has."""
     machine = platform.machine().lower()
-    flags = _cpu_flags()
+    flags = cpu_flags()
     if machine in ("aarch64", "arm64"):
         return TARGETS["aarch64" + ("+dotprod" + ("+i8mm" if "i8mm" in flags else "") if "asimddp" in flags else "")]
     if machine not in ("x86_64", "amd64"):
@@ -158,7 +158,8 @@ def _x86_level(flags: frozenset[str]) -> str:
     return "x86-64-v2" if v2 <= flags else "x86-64"
 
 
-def _cpu_flags() -> frozenset[str]:
+def cpu_flags() -> frozenset[str]:
+    """What the system says that this processor has: the flags of /proc/cpuinfo, empty where there is none."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:  # not Linux: the baseline of the architecture is always true

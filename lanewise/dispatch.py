@@ -62,10 +62,10 @@ def explain(problem: Problem) -> tuple[Verdict, ...]:
     return tuple(verdicts)
 
 
-def select(problem: Problem) -> Selection:
-    """The first kernel that accepts. Raises NoKernelError, with every refusal, when none does."""
+def select(problem: Problem, body: str | None = None) -> Selection:
+    """The first kernel that accepts, of one body where it is named. Raises NoKernelError, with every refusal, when none does."""
     refusals: list[Refusal] = []
-    for kernel in _REGISTRY[problem.op]:
+    for kernel in (k for k in _REGISTRY[problem.op] if body in (None, k.body)):
         refusal = kernel.refusal(problem)
         if refusal is None:
             return Selection(kernel, tuple(refusals))
@@ -73,9 +73,9 @@ def select(problem: Problem) -> Selection:
     raise NoKernelError(problem, refusals)
 
 
-def bind(problem: Problem) -> Callable[..., Any]:
+def bind(problem: Problem, body: str | None = None) -> Callable[..., Any]:
     """Select a kernel once, for calls that are all alike; what comes back calls it and tells the witnesses."""
-    kernel = select(problem).kernel
+    kernel = select(problem, body).kernel
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for counter in _WITNESSES:

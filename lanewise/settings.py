@@ -47,6 +47,11 @@ SETTINGS: dict[str, Setting] = {
         Setting("CONTEXT", _positive, 4096, "a positive number of tokens", "the most context a model is given when none is asked for"),
         Setting("MAX_BATCH", _positive, 16, "a positive number", "how many sequences decode together"),
         Setting("PREFILL_CHUNK", _positive, 512, "a positive number of tokens", "how many prompt tokens one step takes"),
+        Setting("THREADS", _positive, None, "a positive number", "worker threads of the cpu device; the physical cores when unset"),
+        Setting("PIN", _flag, False, "0 or 1", "1 ties each worker thread of the cpu device to a core"),
+        Setting("CPU_ISA", str, None, "a CPU row of `lanewise targets`", "emit CPU kernels for a lower instruction set than the processor has"),
+        Setting("CACHE_DIR", str, None, "a folder", "where compiled kernels are kept; ~/.cache/lanewise when unset"),
+        Setting("CPU_KERNELS", _flag, True, "0 or 1", "0 takes the compiled CPU kernels out of dispatch"),
         Setting("REFERENCE", _flag, True, "0 or 1", "0 takes the reference kernels out of dispatch"),
     )
 }

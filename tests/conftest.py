@@ -1,6 +1,9 @@
 """Fixtures that several rooms share."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test reaches no network
 # Two pytest workers on two cores: BLAS threads that spin for each other's core make everything ten times slower.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Compiled kernels: never in the user's cache, and shared by the workers of a run, which inherit the variable.
+if "LANEWISE_CACHE_DIR" not in os.environ:
+    os.environ["LANEWISE_CACHE_DIR"] = tempfile.mkdtemp(prefix="lanewise-tests-")
+    atexit.register(shutil.rmtree, os.environ["LANEWISE_CACHE_DIR"], ignore_errors=True)
 
 MODEL = Path(__file__).parent.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -45,7 +45,11 @@ def unknown_commands(text: str) -> list[str]:
         if name not in COMMANDS:
             unknown += [name] if name.isalpha() and f"lanewise {name}" in line_starts(text) else []
             continue
-        takes = {option for p in COMMANDS[name].params for option in p.opts} | {"--help"}
+        command = COMMANDS[name]
+        while rest and rest[0] in getattr(command, "commands", {}):
+            command = command.commands[rest[0]]
+            name, rest = f"{name} {rest[0]}", rest[1:]
+        takes = {option for p in command.params for option in p.opts} | {"--help"}
         unknown += [f"{name} {word}" for word in rest if re.match(r"--?[a-z]", word) and word not in takes]
     return unknown
 
@@ -120,4 +124,5 @@ def test_a_planted_broken_link_is_found(tmp_path):
 def test_a_planted_command_option_or_target_that_is_not_there_is_found():
     text = "`lanewise fly MODEL`\nlanewise chat m.gguf --wings\nlanewise generate m -p x --seed 1\nLanewise, or lanewise as it is\n`make coffee`\n"
     assert unknown_commands(text) == ["fly", "chat --wings"]
+    assert unknown_commands("lanewise bench model m --tg 1 --wings\n") == ["bench model --wings"]
     assert unknown_targets(text) == ["coffee"]

@@ -3,13 +3,21 @@
 from collections.abc import Callable
 
 from lanewise.backends.base import Backend, Batch, Progress, Runner
-from lanewise.backends.reference import ReferenceBackend
+
+from lanewise.backends.reference import ReferenceBackend  # isort: skip (its kernels come before those that go in front of them)
+from lanewise.backends.cpu import kernels as _cpu_kernels  # noqa: F401  (importing it fills the registry)
 from lanewise.errors import DeviceError
 
 __all__ = ["DEVICES", "Backend", "Batch", "Progress", "Runner", "backend_for"]
 
-# "cpu" is the fastest backend for the host's processor; today that is the reference.
-DEVICES: dict[str, Callable[[], Backend]] = {"reference": ReferenceBackend, "cpu": ReferenceBackend}
+
+def _cpu() -> Backend:
+    from lanewise.backends.cpu.runner import CpuBackend  # LLVM is loaded only where it is used
+
+    return CpuBackend()
+
+
+DEVICES: dict[str, Callable[[], Backend]] = {"reference": ReferenceBackend, "cpu": _cpu}
 
 
 def backend_for(device: str) -> Backend:

@@ -67,6 +67,9 @@ class Backend(Protocol):
 
     name: str
 
-    def lower(self, spec: ModelSpec, file: ModelFile, progress: Progress | None = None) -> Runner:
-        """Load the weights and prepare a step. Raises DeviceError when they do not fit, FormatError for an unsupported format."""
+    def lower(self, spec: ModelSpec, file: ModelFile, progress: Progress | None = None, threads: int | None = None) -> Runner:
+        """Load the weights and prepare a step. Raises DeviceError when they do not fit, FormatError for an unsupported format.
+
+        `threads` is how many work on a step; None leaves it to the backend. One that cannot choose says so in the runner's notes.
+        """
         ...

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from lanewise import __version__
-from lanewise.cli import chat, explain, generate, inspect, quantize, targets
+from lanewise.cli import bench, chat, explain, generate, inspect, quantize, targets
 from lanewise.cli.terminal import complain
 from lanewise.errors import LanewiseError
 
@@ -95,6 +95,7 @@ def _root(
 
 for _command in _COMMANDS:
     app.command()(_command)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ def chat(
     stop_id: options.StopId = None,
     system: options.System = None,
     device: options.Device = None,
+    threads: options.Threads = None,
     context: options.Context = None,
     quiet: options.Quiet = False,
 ) -> None:
@@ -52,7 +53,7 @@ def chat(
         stop_ids=tuple(stop_id or ()),
     )
     live = sys.stdin.isatty() and sys.stdout.isatty()
-    with Progress() as progress, LLM(model, device, context=context, on_progress=progress) as llm, closing(llm.chat(system)) as talk:
+    with Progress() as progress, LLM(model, device, threads=threads, context=context, on_progress=progress) as llm, closing(llm.chat(system)) as talk:
         options.note_all(llm, quiet)
         if live and not quiet:
             typer.echo(_HELP, err=True)

@@ -36,6 +36,7 @@ def generate(
     chat: Annotated[bool, typer.Option("--chat", help="Wrap each prompt in the model's chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="The system message; implies --chat.", show_default=False)] = None,
     device: options.Device = None,
+    threads: options.Threads = None,
     context: options.Context = None,
     quiet: options.Quiet = False,
     as_json: Json = False,
@@ -62,7 +63,7 @@ def generate(
         logprobs=logprobs,
         ignore_eos=ignore_eos,
     )
-    with Progress() as progress, LLM(model, device, context=context, on_progress=progress) as llm:
+    with Progress() as progress, LLM(model, device, threads=threads, context=context, on_progress=progress) as llm:
         options.note_all(llm, quiet)
         prompts: list[Any] = [_messages(system, text) for text in texts] if chat or system is not None else list(texts)
         if as_json:

@@ -29,6 +29,7 @@ StopId = Annotated[list[int] | None, typer.Option(help="A token id that ends the
 IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's own end of text.")]
 System = Annotated[str | None, typer.Option(help="The system message.", show_default=False)]
 Device = Annotated[str | None, typer.Option(help="Where to run: reference or cpu.", show_default="LANEWISE_DEVICE, else cpu")]
+Threads = Annotated[int | None, typer.Option(help="Threads of the cpu device.", show_default="LANEWISE_THREADS, else the physical cores")]
 Context = Annotated[int | None, typer.Option(help="Most tokens of prompt and answer together.", show_default="the model's, at most LANEWISE_CONTEXT")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no speeds on stderr.")]
 

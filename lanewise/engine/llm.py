@@ -27,14 +27,22 @@ class LLM:
 
     path:        a .gguf file (any part of a split one), or a directory with config.json, tokenizer.json and *.safetensors
     device:      "reference" or "cpu"; LANEWISE_DEVICE when None
+    threads:     how many work on the cpu device; LANEWISE_THREADS, else the physical cores, when None. The reference device
+                 leaves it to numpy and says so in `notes`
     context:     most tokens of prompt and answer together; the model's own, but at most LANEWISE_CONTEXT, when None
     on_progress: called as (what, done, total) while loading ("load", bytes) and prefilling ("prefill", tokens)
 
-    Raises ModelFileError, UnsupportedModelError, TokenizerError, DeviceError or ContextLengthError, each in one line.
+    Raises ModelFileError, UnsupportedModelError, TokenizerError, DeviceError, SettingError or ContextLengthError, each in one line.
     """
 
     def __init__(
-        self, path: str | PathLike[str], device: str | None = None, *, context: int | None = None, on_progress: Progress | None = None
+        self,
+        path: str | PathLike[str],
+        device: str | None = None,
+        *,
+        threads: int | None = None,
+        context: int | None = None,
+        on_progress: Progress | None = None,
     ) -> None:
         self.device = device or settings.get("DEVICE")
         self._closed = False
@@ -43,7 +51,7 @@ class LLM:
             self.spec = spec_of(file)
             self.context = _context(context, self.spec.context)
             self.tokenizer = load_tokenizer(file)
-            self._runner = backend.lower(self.spec, file, on_progress)
+            self._runner = backend.lower(self.spec, file, on_progress, threads)
         self.notes = self._runner.notes
         self._progress = on_progress
         pages = pages_for(max(self.context, min(self.context * settings.get("MAX_BATCH"), _POOL_TOKENS)))

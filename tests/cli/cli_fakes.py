@@ -67,8 +67,8 @@ class FakeLLM:
     finish = "stop"
     made: "list[FakeLLM]" = []  # noqa: RUF012
 
-    def __init__(self, path, device=None, *, context=None, on_progress=None):
-        self.path, self.device, self.asked_context, self.closed = path, device, context, False
+    def __init__(self, path, device=None, *, threads=None, context=None, on_progress=None):
+        self.path, self.device, self.threads, self.asked_context, self.closed = path, device, threads, context, False
         self.context = context or 4096
         self.prompts: list[Any] = []
         self.params: list[SamplingParams] = []

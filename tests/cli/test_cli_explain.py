@@ -13,7 +13,7 @@ def skinny(monkeypatch):
     """A kernel in front of the reference that takes an even n only."""
     monkeypatch.setattr(dispatch, "_REGISTRY", {op: list(row) for op, row in dispatch._REGISTRY.items()})
     even = Guard("n_even", lambda p: p.n % 2 == 0, "each wave stores two columns")
-    return dispatch.register(Kernel("skinny", "linear", run=print, guards=(even,), body="cpu"), before="reference_linear")
+    return dispatch.register(Kernel("skinny", "linear", run=print, guards=(even,), body="cpu"), before="cpu_linear")
 
 
 def test_the_choice_and_the_refusals_are_printed_in_order(skinny):
@@ -22,17 +22,17 @@ def test_the_choice_and_the_refusals_are_printed_in_order(skinny):
     assert done.stdout.splitlines() == [
         "linear m=1 n=3 k=64 f32 on x86-64-v3",
         "  skinny refuses (n_even): each wave stores two columns",
-        "  reference_linear (reference) runs",
+        "  cpu_linear (cpu) runs",
+        "  reference_linear (reference) would accept, but comes later",
     ]
-    assert "reference_linear (reference) would accept, but comes later" in lanewise("explain", "linear", "--n", "4").stdout
 
 
 def test_json_says_the_same(skinny):
     answer = read(lanewise("explain", "linear", "--arch", "x86-64-v3", "--n", "3", "--k", "64", "--json"))
     assert answer["problem"] == {"op": "linear", "arch": "x86-64-v3", "m": 1, "n": 3, "k": 64, "dtype": "f32", "format": None}
-    assert answer["chosen"] == "reference_linear"
+    assert answer["chosen"] == "cpu_linear"
     assert answer["kernels"][0] == {"name": "skinny", "body": "cpu", "accepts": False, "guard": "n_even", "why": "each wave stores two columns"}
-    assert answer["kernels"][1] == {"name": "reference_linear", "body": "reference", "accepts": True, "guard": None, "why": None}
+    assert answer["kernels"][2] == {"name": "reference_linear", "body": "reference", "accepts": True, "guard": None, "why": None}
 
 
 def test_without_a_kernel_the_exit_code_is_1_and_every_refusal_is_there():
@@ -53,8 +53,10 @@ def test_an_op_without_kernels_says_so(monkeypatch):
 
 def test_a_switch_takes_a_kernel_out(monkeypatch):
     monkeypatch.setenv("LANEWISE_REFERENCE", "0")
+    monkeypatch.setenv("LANEWISE_CPU_KERNELS", "0")
     done = lanewise("explain", "linear")
     assert done.exit_code == 1
+    assert "LANEWISE_CPU_KERNELS has switched it off" in done.stdout
     assert "LANEWISE_REFERENCE has switched it off" in done.stdout
 
 

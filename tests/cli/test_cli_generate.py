@@ -30,10 +30,10 @@ def test_quiet_leaves_stderr_empty(llm):
 def test_every_option_reaches_the_engine(llm):
     options = ["-n", "5", "--temperature", "0.5", "--top-k", "40", "--top-p", "0.9", "--min-p", "0.05", "--seed", "3", "--ignore-eos"]
     options += ["--repetition-penalty", "1.1", "--presence-penalty", "0.2", "--frequency-penalty", "0.3"]
-    options += ["--stop", "END", "--stop", "STOP", "--stop-id", "2", "--stop-id", "5", "--device", "reference", "--context", "99"]
+    options += ["--stop", "END", "--stop", "STOP", "--stop-id", "2", "--stop-id", "5", "--device", "reference", "--context", "99", "--threads", "3"]
     assert lanewise("generate", "m.gguf", "-p", "Hi", *options, "--json", "--logprobs", "2").exit_code == 0
     (made,) = llm.made
-    assert (made.path, made.device, made.asked_context) == ("m.gguf", "reference", 99)
+    assert (made.path, made.device, made.asked_context, made.threads) == ("m.gguf", "reference", 99, 3)
     wanted = SamplingParams(
         max_tokens=5,
         temperature=0.5,

@@ -22,17 +22,34 @@ PROMPTS = (
 )
 TOKENS = 32
 SIGMAS = 3
+GOLDEN_CPU = " Paris.\n\nThe United States has a population of approximately 321 million people.\n\nThe United States"  # llama.cpp's too
 GOLDEN = " Paris.\n\nThe answer is: 2018-01-22 12:1"
 
 
 @pytest.fixture(scope="module")
 def llm(smollm2: Path) -> Iterator[LLM]:
-    with LLM(smollm2, context=512) as llm:
+    with LLM(smollm2, "reference", context=512) as llm:
         yield llm
 
 
 def test_the_greedy_continuation_of_a_fixed_prompt_is_the_golden_text(llm: LLM) -> None:
     assert llm.generate(PROMPTS[0], SamplingParams(max_tokens=24)).text == GOLDEN
+
+
+@pytest.fixture(scope="module")
+def cpu(smollm2: Path) -> Iterator[LLM]:
+    with LLM(smollm2, "cpu", context=512) as llm:
+        yield llm
+
+
+def test_the_cpu_kernels_continue_the_fixed_prompt_with_their_golden_text(cpu: LLM) -> None:
+    assert cpu.generate(PROMPTS[0], SamplingParams(max_tokens=24)).text == GOLDEN_CPU
+
+
+def test_the_cpu_kernels_answer_a_chat_prompt(cpu: LLM) -> None:
+    answer = cpu.generate([{"role": "user", "content": "Write one short sentence about the sea."}], SamplingParams(max_tokens=64))
+    assert "sea" in answer.text
+    assert answer.finish_reason == "stop"
 
 
 def test_a_chat_prompt_gets_a_coherent_answer_that_ends_by_itself(llm: LLM) -> None:

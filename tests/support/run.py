@@ -9,7 +9,7 @@ from lanewise.backends import Batch, Runner, backend_for
 from lanewise.files import open_model
 from lanewise.models import spec_of
 
-PAGE = 4
+PAGE = 16
 
 
 def logits_of(path: Path, ids: Sequence[int], chunks: Sequence[int] | None = None, device: str = "reference") -> np.ndarray:

@@ -25,8 +25,8 @@ class ReferenceBackend:
 
     name = "reference"
 
-    def lower(self, spec: ModelSpec, file: ModelFile, progress: Progress | None = None) -> "ReferenceRunner":
-        """Expand every weight of `spec` to float32. Raises DeviceError when memory does not suffice."""
+    def lower(self, spec: ModelSpec, file: ModelFile, progress: Progress | None = None, threads: int | None = None) -> "ReferenceRunner":
+        """Expand every weight of `spec` to float32. `threads` only adds a note. Raises DeviceError when memory does not suffice."""
         wanted = list(spec.weights())
         tensors = {w: file.tensor(w.name, w.shape) for w in wanted}
         total = sum(t.nbytes for t in tensors.values())
@@ -43,7 +43,10 @@ class ReferenceBackend:
             f"reference backend: weights expanded from {total / 1e6:.0f} MB ({', '.join(formats)}) "
             f"to {spec.parameters * F32_BYTES / 1e6:.0f} MB of float32"
         )
-        return ReferenceRunner(spec, arrays, () if formats == ["F32"] else (note,))
+        notes: tuple[str, ...] = () if formats == ["F32"] else (note,)
+        if threads is not None:
+            notes += (f"reference backend: {threads} threads were asked for; numpy's BLAS decides how many it uses",)
+        return ReferenceRunner(spec, arrays, notes)
 
 
 class ReferenceRunner:
@@ -53,7 +56,7 @@ class ReferenceRunner:
         self.spec, self.notes = spec, notes
         self._weights = weights
         self._cache: list[tuple[F32, F32]] = []
-        self._ops = {op: bind(Problem(op, host())) for op in ("linear", "embedding", "rms_norm", "attention", "silu_mul")}
+        self._ops = {op: bind(Problem(op, host()), "reference") for op in ("linear", "embedding", "rms_norm", "attention", "silu_mul")}
         self._inv_freq = {layer.mixer.rope: np.array(layer.mixer.rope.inv_freq) for layer in spec.layers if layer.mixer.rope}
 
     def allocate(self, pages: int, page_size: int) -> None:

@@ -1,0 +1,171 @@
+"""Lowers a spec to compiled kernels: weights stay as small as in the file, and a step is one walk of a program by all threads."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lanewise import settings
+from lanewise.arch import host
+from lanewise.backends.base import Batch, Progress
+from lanewise.backends.cpu.buffers import Buffers
+from lanewise.backends.cpu.kernels import require_kernel
+from lanewise.backends.cpu.program import Model, Program, Shape, build, kernels_of, longest_record, partial_bytes
+from lanewise.backends.cpu.weights import aligned, pack_weight, padded_vector
+from lanewise.backends.memory import require
+from lanewise.backends.reference.ops import rotation
+from lanewise.errors import SettingError, ShapeError
+from lanewise.files import ModelFile, Tensor
+from lanewise.kernels.cpu.attention import SPLIT, TASK_ROWS
+from lanewise.kernels.cpu.compile import Library
+from lanewise.kernels.cpu.emit import LANES
+from lanewise.kernels.cpu.isa import selected
+from lanewise.kernels.cpu.threads import ThreadPool, physical_cores
+from lanewise.models.spec import ModelSpec
+
+__all__ = ["CpuBackend", "CpuRunner"]
+
+_SEGMENT_WORK = 1e10  # multiplications between two looks at Ctrl-C
+_SPREAD_ROWS = 16  # more rows than this keep all threads busy without spreading their splits
+_PROGRAMS = 64  # programs kept
+
+
+class CpuBackend:
+    """Kernels compiled for this processor; quantized weights stay quantized."""
+
+    name = "cpu"
+
+    def lower(self, spec: ModelSpec, file: ModelFile, progress: Progress | None = None, threads: int | None = None) -> "CpuRunner":
+        """Pack every weight of `spec`; `threads` is LANEWISE_THREADS, else the physical cores, when None.
+
+        Raises FormatError for a format without a kernel, DeviceError when memory does not suffice, SettingError for threads below 1.
+        """
+        if threads is not None and threads < 1:
+            raise SettingError(f"threads is {threads}; it takes a positive number")
+        for layer in spec.layers:
+            require_kernel("attention", host(), k=layer.mixer.head_dim)
+        isa = selected()
+        threads = threads or settings.get("THREADS") or physical_cores()
+        tensors = {w: file.tensor(w.name, w.shape) for w in spec.weights()}
+        looked_up = tensors[spec.embedding]
+        if spec.head.weight != spec.embedding:
+            del tensors[spec.embedding]  # rows of it are read from the file as they are needed
+        formats = {w: t.format.name for w, t in tensors.items() if len(w.shape) == 2}
+        require(sum(t.nbytes for t in tensors.values()), f"the weights of {file.path}")
+        for weight, fmt in formats.items():
+            require_kernel("quant_linear", host(), n=weight.shape[0], k=weight.shape[1], format=fmt)
+        library = Library(kernels_of(spec, formats), isa)
+        pool = ThreadPool(isa, threads)
+        packed, vectors = {}, {}
+        done, total = 0, sum(t.nbytes for t in tensors.values())
+        for weight, tensor in tensors.items():
+            if len(weight.shape) == 2:
+                packed[weight] = pack_weight(tensor, library, pool)
+            else:
+                vectors[weight] = padded_vector(tensor.dequantize())
+            done += tensor.nbytes
+            if progress:
+                progress("load", done, total)
+        record_row = longest_record(spec, formats)
+        model = Model(spec, packed, vectors, Buffers.make(spec, 1, threads, record_row), [], library, threads, np.empty((0, spec.vocab), np.float32))
+        return CpuRunner(model, looked_up, pool, record_row)
+
+
+class CpuRunner:
+    """Walks programs. Rows may belong to any mix of sequences; what a row gives does not depend on the others."""
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, model: Model, embedding: Tensor, pool: ThreadPool, record_row: int) -> None:
+        self.spec = model.spec
+        self.model, self._embedding, self.pool, self._record_row = model, embedding, pool, record_row
+        self._programs: dict[Shape, Program] = {}
+        self._parameters = self.spec.parameters
+        self._inv_freq = {rope: np.array(rope.inv_freq) for rope in model.buffers.turns}
+
+    def allocate(self, pages: int, page_size: int) -> None:
+        """float16 keys and values; the system commits them as they are written."""
+        if page_size != LANES:
+            raise ShapeError(f"the cpu backend has pages of {LANES} tokens; {page_size} was asked for")
+        sizes = [pages * LANES * a.kv_heads * a.head_dim for a in (layer.mixer for layer in self.spec.layers)]
+        require(2 * 2 * sum(sizes), f"the KV cache of {pages * page_size} tokens")
+        self.model.caches = [(np.zeros(size, np.float16), np.zeros(size, np.float16)) for size in sizes]
+        self._programs.clear()
+
+    def step(self, batch: Batch) -> NDArray[np.float32]:
+        """logits[r,vocab] at batch.logit_rows."""
+        self.run(self.program(batch), len(batch.tokens))
+        return self.model.logits[: len(batch.logit_rows), : self.spec.vocab].copy()
+
+    def program(self, batch: Batch) -> Program:
+        """The program of a step, with the batch's inputs laid out for one run of it."""
+        rows = len(batch.tokens)
+        self._fit(rows, len(batch.logit_rows))
+        b = self.model.buffers
+        if rows and not 0 <= batch.tokens.min() <= batch.tokens.max() < self.spec.vocab:
+            raise ShapeError(f"token ids run from {batch.tokens.min()} to {batch.tokens.max()}; the vocabulary has {self.spec.vocab}")
+        b.x[:rows, : self.spec.hidden] = self._embedding.format.dequantize(self._embedding.data[batch.tokens])
+        for rope, freq in self._inv_freq.items():
+            cos, sin = rotation(batch.positions, freq, rope.magnitude)
+            b.turns[rope][0][:rows], b.turns[rope][1][:rows] = cos, sin
+        b.slots[:rows] = batch.slots
+        b.logit_rows[: len(batch.logit_rows)] = batch.logit_rows
+        self._table = np.ascontiguousarray(batch.page_table, np.int32)  # the tasks point into it
+        tasks = self._tasks(batch, self._table)
+        splits = -(-int(batch.context.max(initial=1)) // SPLIT)
+        shape = Shape(rows, len(batch.logit_rows), tasks, splits if splits > 1 and rows <= _SPREAD_ROWS else 0)
+        return self._program(shape)
+
+    def run(self, program: Program, rows: int) -> None:
+        """Walk it, in pieces short enough that Python, between them, can act on Ctrl-C."""
+        pieces = max(1, int(rows * self._parameters / _SEGMENT_WORK))
+        per_piece = -(-len(program.ops) // pieces)
+        for start in range(0, len(program.ops), per_piece):
+            ops = program.ops[start : start + per_piece]
+            self.pool.run(ops, program.counters[: 8 * len(ops)])
+
+    def close(self) -> None:
+        """End the threads and drop weights and cache."""
+        self.pool.close()
+        self._programs.clear()
+        self.model.packed, self.model.vectors, self.model.caches = {}, {}, []
+
+    def _tasks(self, batch: Batch, table: NDArray[np.int32]) -> int:
+        count = 0
+        tasks = self.model.buffers.tasks
+        for j, context in enumerate(batch.context.tolist()):
+            first, end = int(batch.query_start[j]), int(batch.query_start[j + 1])
+            for row in range(first, end, TASK_ROWS):
+                tasks[count] = row, min(TASK_ROWS, end - row), context - (end - row), table.ctypes.data + j * table.strides[0]
+                count += 1
+        return count
+
+    def _fit(self, rows: int, logits: int) -> None:
+        """Buffers for that many rows; they grow by doubling, and programs that point into the old ones are dropped."""
+        model = self.model
+        if rows > model.buffers.rows:
+            size = max(rows, 2 * model.buffers.rows)
+            model.buffers = Buffers.make(self.spec, size, model.threads, self._record_row)
+            self._programs.clear()
+        if logits > len(model.logits):
+            width = self.spec.vocab
+            model.logits = aligned(4 * logits * width).view(np.float32).reshape(logits, width)
+            self._programs.clear()
+
+    def _program(self, shape: Shape) -> Program:
+        found = self._programs.get(shape)
+        if found is None:
+            needed = partial_bytes(shape, self.spec)
+            if needed > self.model.partial.nbytes:
+                self.model.partial = aligned(2 * needed)
+                self._programs.clear()
+            while len(self._programs) >= _PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            found = self._programs[shape] = build(self.model, shape)
+        return found
+
+    def __enter__(self) -> "CpuRunner":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()

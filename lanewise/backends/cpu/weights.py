@@ -1,0 +1,113 @@
+"""Weights on their way from the file to panels: packed once by a compiled kernel, the file's pages given back behind it."""
+
+import ctypes
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lanewise.errors import FormatError
+from lanewise.files import Tensor
+from lanewise.formats import FORMATS
+from lanewise.kernels.cpu.blocks import BLOCKS
+from lanewise.kernels.cpu.compile import Library
+from lanewise.kernels.cpu.dense import DENSE, dense_matmul, dense_pack
+from lanewise.kernels.cpu.emit import LANES
+from lanewise.kernels.cpu.kernel import CpuKernel
+from lanewise.kernels.cpu.matmul import block_matmul
+from lanewise.kernels.cpu.pack import pack_kernel
+from lanewise.kernels.cpu.records import FLOAT
+from lanewise.kernels.cpu.threads import ThreadPool
+
+__all__ = ["PackedWeight", "activation_of", "aligned", "kernels_for", "pack_weight", "padded_vector"]
+
+_MADV_DONTNEED = 4
+_HUGE = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight [n, k] as panels of 16 rows; `panels` is a multiple of what a kernel takes at a time."""
+
+    format: str
+    n: int
+    k: int
+    panels: int
+    quants: NDArray[np.uint8]
+    scales: NDArray[np.uint8]
+
+    @property
+    def nbytes(self) -> int:
+        return self.quants.nbytes + self.scales.nbytes
+
+
+def activation_of(fmt: str) -> str:
+    """The kind of record that x is turned into in front of a weight of that format."""
+    return FLOAT if fmt in DENSE else BLOCKS[fmt].activation
+
+
+def kernels_for(fmt: str) -> tuple[CpuKernel, CpuKernel]:
+    """(pack, matmul) of a format. Raises FormatError for one that has none."""
+    if fmt in DENSE:
+        return dense_pack(fmt), dense_matmul(fmt)
+    if fmt not in BLOCKS:
+        raise FormatError(f"the cpu backend has no kernel for format {fmt}; it has {', '.join((*DENSE, *BLOCKS))}")
+    return pack_kernel(fmt), block_matmul(fmt)
+
+
+def pack_weight(tensor: Tensor, library: Library, pool: ThreadPool) -> PackedWeight:
+    """The packed form of a 2-D tensor. The pages of the mapped file that it was read from are released."""
+    fmt, (n, k) = tensor.format.name, tensor.shape
+    blocks = k // FORMATS[fmt].block
+    group = library.isa.panels
+    panels = -(-n // (LANES * group)) * group
+    quants = LANES * DENSE[fmt] if fmt in DENSE else BLOCKS[fmt].quants
+    scales = 0 if fmt in DENSE else BLOCKS[fmt].scales
+    packed = PackedWeight(fmt, n, k, panels, aligned(panels * blocks * quants), aligned(panels * blocks * scales))
+    kernel = kernels_for(fmt)[0]
+    arguments = kernel.pack(
+        raw=tensor.data.ctypes.data,
+        row_bytes=tensor.data.shape[-1],
+        n=n,
+        blocks=blocks,
+        quants=packed.quants.ctypes.data,
+        quants_step=blocks * quants,
+        scales=packed.scales.ctypes.data,
+        scales_step=blocks * scales,
+    )
+    program = np.array([[library.address(kernel.name), arguments.ctypes.data, panels, 0]], np.int64)
+    pool.run(program, np.zeros(8, np.int64))
+    _release(tensor.data)
+    return packed
+
+
+def padded_vector(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32[k] with zeros behind it up to a multiple of 32, so that any k is a whole number of vectors."""
+    out = aligned(-(-len(values) // 32) * 128).view(np.float32)
+    out[: len(values)] = values
+    return out
+
+
+def aligned(nbytes: int) -> NDArray[np.uint8]:
+    """Zeroed memory of our own on a page boundary; in huge pages where it is large. A shared mapping could not have them."""
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    if nbytes < _HUGE:
+        raw = np.zeros(nbytes + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        return raw[start : start + nbytes]
+    room = mmap.mmap(-1, nbytes + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        room.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(room, np.uint8)
+    start = -whole.ctypes.data % _HUGE
+    return whole[start : start + nbytes]
+
+
+def _release(data: NDArray[np.uint8]) -> None:
+    """Tell the system that the whole pages under a read-only view of a mapped file need not stay in memory."""
+    first = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first and not data.flags.writeable:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_DONTNEED)

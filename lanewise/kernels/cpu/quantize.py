@@ -1,0 +1,177 @@
+"""Activations made ready for a product: normalised, or gated, or as they are, and then quantized to records.
+
+The integers are bit for bit those of `formats.activations`. What stands in front is fused: the value never goes to memory.
+
+    norm   x / sqrt(mean(x^2) + eps) * weight
+    silu   gate / (1 + exp(-gate)) * up
+    plain  x
+
+Rows are padded with zeros to a multiple of 32 floats, in x and in weight, so that any k is a whole number of vectors.
+"""
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from lanewise.formats.activations import ZERO_BELOW
+from lanewise.kernels.cpu.emit import F32, I8, I16, I32, LANES, VF, VI, Emitter, Value, vector
+from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
+from lanewise.kernels.cpu.records import BLOCK, FLOAT, RECORDS, field_offset
+
+__all__ = ["PREPARE_ARGUMENTS", "SOURCES", "prepare"]
+
+# x: float32 rows, x_step bytes each, their numbers in rows (int32) or 0 for all in order; other: the norm's weight, or up
+# (whose rows lie x_step apart too); out: records, out_step bytes a row, out_worker bytes from one worker's copy to the next;
+# k: true width; padded: k rounded up to 32; m rows; each: 1 when a chunk is per_chunk rows, 0 when it is all of them
+PREPARE_ARGUMENTS = (
+    "x", "x_step", "rows", "other", "eps", "out", "out_step", "out_worker", "k", "padded", "m", "each", "per_chunk",
+)  # fmt: skip
+SOURCES = ("norm", "silu", "plain")
+
+Read = Callable[[Value], Value]  # byte offset in the row -> float32[16]
+
+
+def prepare(source: str, kind: str) -> CpuKernel:
+    """The kernel for one of SOURCES and one kind of record."""
+    return CpuKernel(f"prepare_{source}_{kind}", PREPARE_ARGUMENTS, lambda e, a, chunk, worker: _body(source, kind, e, a, chunk, worker))
+
+
+def _body(source: str, kind: str, e: Emitter, a: Arguments, chunk: Value, worker: Value) -> None:
+    out = e.add(a.out, e.b.mul(a.out_worker, worker))
+    start = e.b.mul(e.b.mul(chunk, a.per_chunk), a.each)
+    count = e.sub(e.least(e.add(start, a.per_chunk), a.m), start)
+    with e.loop(count) as i:
+        row = e.add(start, i)
+        chosen = e.variable(row)
+        with e.when(e.b.icmp_signed("!=", a.rows, e.index(0))):
+            e.set(chosen, e.b.sext(e.load(I32, a.rows, e.mul(row, 4)), row.type))
+        x = e.add(a.x, e.b.mul(a.x_step, e.get(chosen)))
+        other = e.add(a.other, e.b.mul(a.x_step, e.get(chosen))) if source == "silu" else a.other
+        read = _SOURCES[source](e, a, x, other)
+        _QUANTIZERS[kind](e, a, read, e.add(out, e.b.mul(a.out_step, row)))
+
+
+def _plain(e: Emitter, a: Arguments, x: Value, other: Value) -> Read:
+    return lambda offset: e.floats(x, offset)
+
+
+def _norm(e: Emitter, a: Arguments, x: Value, weight: Value) -> Read:
+    """The mean of squares in 2 x 16 partial sums and one tree."""
+    sums = [e.variable(e.all_floats(0.0)) for _ in range(2)]
+    with e.loop(e.div(a.padded, 2 * LANES)) as i:
+        for half, total in enumerate(sums):
+            v = e.floats(x, e.add(e.mul(i, 128), 64 * half))
+            e.set(total, e.fma(v, v, e.get(total)))
+    total = e.reduce(e.b.fadd(e.get(sums[0]), e.get(sums[1])), e.b.fadd)
+    mean = e.b.fdiv(total, e.b.sitofp(a.k, F32))
+    scale = e.splat(e.b.fdiv(e.real(1.0), e.sqrt(e.b.fadd(mean, a.real("eps")))))
+    return lambda offset: e.b.fmul(e.b.fmul(e.floats(x, offset), scale), e.floats(weight, offset))
+
+
+def _silu(e: Emitter, a: Arguments, gate: Value, up: Value) -> Read:
+    def read(offset: Value) -> Value:
+        g = e.floats(gate, offset)
+        sigmoid = e.b.fdiv(g, e.b.fadd(e.all_floats(1.0), e.exp(e.b.fneg(g))))
+        return e.b.fmul(sigmoid, e.floats(up, offset))
+
+    return read
+
+
+_SOURCES: dict[str, Callable[[Emitter, Arguments, Value, Value], Read]] = {"norm": _norm, "silu": _silu, "plain": _plain}
+
+
+def _float_record(e: Emitter, a: Arguments, read: Read, out: Value) -> None:
+    with e.loop(e.div(a.padded, LANES)) as i:
+        e.store(read(e.mul(i, 64)), e.add(out, e.mul(i, 64)))
+
+
+def _scales(e: Emitter, amax: Value) -> tuple[Value, Value]:
+    """(d, inverse) of a group: amax / 127 and 127 / amax; both 0 below the threshold; (NaN, 0) where amax is not finite."""
+    small = e.b.fcmp_ordered("<", amax, e.real(ZERO_BELOW))
+    finite = e.b.fcmp_ordered("<", amax, e.real(float("inf")))
+    d = e.b.select(small, e.real(0.0), e.b.fdiv(amax, e.real(127.0)))
+    inverse = e.b.select(small, e.real(0.0), e.b.fdiv(e.real(127.0), amax))
+    return e.b.select(finite, d, e.real(float("nan"))), e.b.select(finite, inverse, e.real(0.0))
+
+
+def _magnitude(e: Emitter, so_far: Value, v: Value) -> Value:
+    """max(so_far, |v|) with NaN as infinity: either way the group is broken."""
+    size = e.fabs(v)
+    number = e.b.fcmp_ordered("==", v, v)
+    return e.fmax(so_far, e.b.select(number, size, e.all_floats(float("inf"))))
+
+
+def _quants(e: Emitter, v: Value, inverse: Value, finite: Value) -> Value:
+    """rint(v * inverse) as int32[16]; |v * inverse| rounds to at most 127. A broken group gives zeros."""
+    q = e.to_int(e.fmin(e.fmax(e.rint(e.b.fmul(v, inverse)), e.all_floats(-127.0)), e.all_floats(127.0)))
+    return e.b.select(finite, q, e.all_ints(0))
+
+
+def _store_bytes(e: Emitter, q: Value, address: Value, offset: int) -> None:
+    e.store(e.b.trunc(q, vector(I8)), address, offset)
+
+
+def _q8_0_record(e: Emitter, a: Arguments, read: Read, out: Value) -> None:
+    size = RECORDS["q8_0"].itemsize
+    at = {name: field_offset("q8_0", name) for name in ("d", "ds", "c8", "c16", "c128")}
+    with e.loop(e.div(a.k, 32)) as block:
+        record, first = e.add(out, e.mul(block, size)), e.mul(block, 128)
+        values = [read(e.add(first, 64 * half)) for half in range(2)]
+        amax = e.all_floats(0.0)
+        for v in values:
+            amax = _magnitude(e, amax, v)
+        d, inverse = _scales(e, e.reduce(amax, e.fmax))
+        wide, finite = e.splat(inverse), _all(e, e.b.fcmp_ordered("==", d, d))
+        total = e.all_ints(0)
+        for half, v in enumerate(values):
+            q = _quants(e, v, wide, finite)
+            _store_bytes(e, q, record, 16 * half)
+            total = e.b.add(total, q)
+        s = e.reduce(total, e.b.add)
+        e.store(d, record, at["d"])
+        e.store(e.b.fmul(d, e.b.sitofp(s, F32)), record, at["ds"])
+        for name, offset in (("c8", -8), ("c16", -16), ("c128", -128)):
+            e.store(e.b.mul(s, ir.Constant(I32, offset)), record, at[name])
+
+
+def _q8_k_record(e: Emitter, a: Arguments, read: Read, out: Value) -> None:
+    """Two passes over 256 values, which the first leaves on the stack."""
+    size = RECORDS["q8_k"].itemsize
+    at = {name: field_offset("q8_k", name) for name in ("d", "sum32", "sum16", "c4", "c32", "c128")}
+    with e.b.goto_entry_block():
+        place = e.b.alloca(VF, size=ir.Constant(I32, 256 // LANES))
+    stack = e.b.ptrtoint(place, a.k.type)
+    with e.loop(e.div(a.k, BLOCK["q8_k"])) as block:
+        record, first = e.add(out, e.mul(block, size)), e.mul(block, 1024)
+        amax = e.variable(e.all_floats(0.0))
+        with e.loop(16) as i:
+            v = read(e.add(first, e.mul(i, 64)))
+            e.store(v, e.add(stack, e.mul(i, 64)))
+            e.set(amax, _magnitude(e, e.get(amax), v))
+        d, inverse = _scales(e, e.reduce(e.get(amax), e.fmax))
+        wide, finite = e.splat(inverse), _all(e, e.b.fcmp_ordered("==", d, d))
+        e.store(d, record, at["d"])
+        with e.loop(8) as j:
+            sums = []
+            for half in range(2):
+                q = _quants(e, e.floats(stack, e.add(e.mul(j, 128), 64 * half)), wide, finite)
+                _store_bytes(e, q, e.add(record, e.mul(j, 32)), 16 * half)
+                sums.append(e.reduce(q, e.b.add))
+                e.store(e.b.trunc(sums[-1], I16), e.add(record, e.mul(j, 4)), at["sum16"] + 2 * half)
+                for name, offset in (("c4", -4), ("c32", -32)):
+                    e.store(e.b.mul(sums[-1], ir.Constant(I32, offset)), e.add(record, e.mul(j, 8)), at[name] + 4 * half)
+            both = e.b.add(*sums)
+            e.store(e.b.trunc(both, I16), e.add(record, e.mul(j, 2)), at["sum32"])
+            e.store(e.b.mul(both, ir.Constant(I32, -128)), e.add(record, e.mul(j, 4)), at["c128"])
+
+
+def _all(e: Emitter, condition: Value) -> Value:
+    """A scalar condition in 16 lanes."""
+    return e.b.icmp_signed("!=", e.splat(e.b.zext(condition, I32)), ir.Constant(VI, [0] * LANES))
+
+
+_QUANTIZERS: dict[str, Callable[[Emitter, Arguments, Read, Value], None]] = {
+    FLOAT: _float_record,
+    "q8_0": _q8_0_record,
+    "q8_k": _q8_k_record,
+}

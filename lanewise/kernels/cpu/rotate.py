@@ -1,0 +1,92 @@
+"""Queries and keys made ready for attention: per-head RMSNorm, rotation, and keys and values into the paged cache.
+
+The cache of a layer, float16: keys [pages, kv_heads, dim, 16], so that 16 positions are 16 lanes of a score, and values
+[pages, kv_heads, 16, dim]. A page is 16 positions. The rotation's cos and sin are computed once a step, [m, pairs] each.
+"""
+
+from llvmlite import ir
+
+from lanewise.kernels.cpu.emit import F16, F32, I16, I32, LANES, Emitter, Value, vector
+from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
+
+__all__ = ["ROTATE_ARGUMENTS", "rotate_kernel", "to_half"]
+
+# qkv: float32 rows, row_step bytes each: heads, then kv_heads keys, then kv_heads values, `dim` wide; q_norm, k_norm: float32[dim]
+# or 0; cos, sin: float32[m, pairs]; slots: int32[m], page * 16 + offset; keys, values: the layer's cache; m rows, one a chunk
+ROTATE_ARGUMENTS = ("qkv", "row_step", "heads", "kv_heads", "q_norm", "k_norm", "eps", "cos", "sin", "slots", "keys", "values")
+
+
+def rotate_kernel(dim: int, pairs: int, interleaved: bool) -> CpuKernel:
+    """For one head size (a multiple of 16), number of rotated pairs (0 for none), and way of pairing."""
+    name = f"rotate_{dim}_{pairs}_{'interleaved' if interleaved else 'half'}"
+    return CpuKernel(name, ROTATE_ARGUMENTS, lambda e, a, chunk, worker: _body(dim, pairs, interleaved, e, a, chunk))
+
+
+def _body(dim: int, pairs: int, interleaved: bool, e: Emitter, a: Arguments, row: Value) -> None:
+    base = e.add(a.qkv, e.b.mul(a.row_step, row))
+    slot = e.b.sext(e.load(I32, a.slots, e.mul(row, 4)), row.type)
+    page, offset = e.b.lshr(slot, e.index(4)), e.b.and_(slot, e.index(LANES - 1))
+    turn = (e.add(a.cos, e.mul(row, 4 * pairs)), e.add(a.sin, e.mul(row, 4 * pairs)))
+    with e.loop(a.heads) as h:
+        place = e.add(base, e.mul(h, 4 * dim))
+        _head(dim, pairs, interleaved, e, place, a.q_norm, a.real("eps"), turn)
+    after = e.add(base, e.b.mul(a.heads, e.index(4 * dim)))
+    with e.loop(a.kv_heads) as h:
+        key = e.add(after, e.mul(h, 4 * dim))
+        _head(dim, pairs, interleaved, e, key, a.k_norm, a.real("eps"), turn)
+        value = e.add(key, e.b.mul(a.kv_heads, e.index(4 * dim)))
+        head = e.mul(e.add(e.b.mul(page, a.kv_heads), h), 2 * dim * LANES)
+        keys, values = e.add(e.add(a.keys, head), e.mul(offset, 2)), e.add(e.add(a.values, head), e.mul(offset, 2 * dim))
+        for j in range(0, dim, LANES):
+            half = to_half(e, e.floats(key, 4 * j))
+            for lane in range(LANES):
+                one = e.b.extract_element(half, ir.Constant(I32, lane))
+                e.store(one, keys, 2 * LANES * (j + lane))
+            e.store(to_half(e, e.floats(value, 4 * j)), values, 2 * j)
+
+
+def to_half(e: Emitter, x: Value) -> Value:
+    """16 float32 as the bits of 16 float16, rounded to nearest even; too large becomes infinite."""
+    if e.isa.f16:
+        return e.b.bitcast(e.b.fptrunc(x, vector(F16)), vector(I16))
+    # Without the instruction. Normal results: add half an ulp less one, and the bit that decides ties. Subnormal ones: a
+    # float32 addition of 0.5 puts the wanted bits, rounded, at the low end.
+    bits = e.b.bitcast(x, vector(I32))
+    sign = e.shr(e.b.and_(bits, e.all_ints(-0x80000000)), 16)
+    size = e.b.and_(bits, e.all_ints(0x7FFFFFFF))
+    odd = e.b.and_(e.shr(size, 13), e.all_ints(1))
+    normal = e.shr(e.b.add(e.b.add(size, e.all_ints(0xFFF - (112 << 23))), odd), 13)
+    small = e.b.sub(e.b.bitcast(e.b.fadd(e.b.bitcast(size, x.type), e.all_floats(0.5)), size.type), e.all_ints(0x3F000000))
+    result = e.b.select(e.b.icmp_signed("<", size, e.all_ints(113 << 23)), small, normal)
+    result = e.b.select(e.b.icmp_signed(">=", size, e.all_ints(0x477FF000)), e.all_ints(0x7C00), result)
+    result = e.b.select(e.b.icmp_signed(">", size, e.all_ints(0x7F800000)), e.all_ints(0x7E00), result)
+    return e.b.trunc(e.b.or_(result, sign), vector(I16))
+
+
+def _head(dim: int, pairs: int, interleaved: bool, e: Emitter, place: Value, norm: Value, eps: Value, turn: tuple[Value, Value]) -> None:
+    """One head of one row, in place."""
+    with e.when(e.b.icmp_signed("!=", norm, e.index(0))):
+        total = e.all_floats(0.0)
+        for j in range(0, dim, LANES):
+            v = e.floats(place, 4 * j)
+            total = e.fma(v, v, total)
+        mean = e.b.fdiv(e.reduce(total, e.b.fadd), e.real(float(dim)))
+        scale = e.splat(e.b.fdiv(e.real(1.0), e.sqrt(e.b.fadd(mean, eps))))
+        for j in range(0, dim, LANES):
+            e.store(e.b.fmul(e.b.fmul(e.floats(place, 4 * j), scale), e.floats(norm, 4 * j)), place, 4 * j)
+    cos, sin = turn
+    if not interleaved and pairs % LANES == 0:
+        for j in range(0, pairs, LANES):
+            _turn(e, place, 4 * j, 4 * (pairs + j), e.floats(cos, 4 * j), e.floats(sin, 4 * j), e.floats)
+        return
+    with e.loop(pairs) as i:
+        first = e.add(place, e.mul(i, 8 if interleaved else 4))
+        c, s = (e.load(F32, table, e.mul(i, 4)) for table in (cos, sin))
+        _turn(e, first, 0, 4 if interleaved else 4 * pairs, c, s, lambda address, offset: e.load(F32, address, offset))
+
+
+def _turn(e: Emitter, place: Value, one: int, two: int, cos: Value, sin: Value, load: object) -> None:
+    assert callable(load)
+    x, y = load(place, one), load(place, two)
+    e.store(e.fma(x, cos, e.b.fneg(e.b.fmul(y, sin))), place, one)
+    e.store(e.fma(y, cos, e.b.fmul(x, sin)), place, two)
