@@ -13,22 +13,30 @@ import stat
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from lanewise import settings
 from lanewise.kernels.cpu.isa import Isa
-from lanewise.kernels.cpu.kernel import CpuKernel, module_of
 
-__all__ = ["Library", "assembly", "compile_object"]
+__all__ = ["Library", "Source", "assembly", "compile_object"]
+
+
+class Source(Protocol):
+    """What can be compiled: a name that says all about it, and its LLVM IR."""
+
+    @property
+    def name(self) -> str: ...
+
+    def ir(self, isa: Isa) -> str: ...
 
 
 class Library:
     """Kernels compiled and loaded: `address(name)` is where one starts. Keeps the code alive as long as itself."""
 
-    def __init__(self, kernels: Sequence[CpuKernel], isa: Isa) -> None:
+    def __init__(self, kernels: Sequence[Source], isa: Isa) -> None:
         self.isa = isa
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(isa, jit=True))
         for kernel in {k.name: k for k in kernels}.values():
@@ -43,20 +51,20 @@ class Library:
         return found
 
 
-def compile_object(kernel: CpuKernel, isa: Isa) -> bytes:
+def compile_object(kernel: Source, isa: Isa) -> bytes:
     """The kernel's ELF object for the instruction set; does not need to run here."""
     machine = _machine(isa, jit=True)
     return bytes(machine.emit_object(_optimized(kernel, isa, machine)))
 
 
-def assembly(kernel: CpuKernel, isa: Isa) -> str:
+def assembly(kernel: Source, isa: Isa) -> str:
     """The kernel's machine code as text, for reading and for the ISA check."""
     machine = _machine(isa, jit=False)
     return str(machine.emit_assembly(_optimized(kernel, isa, machine)))
 
 
-def _optimized(kernel: CpuKernel, isa: Isa, machine: Any) -> Any:
-    module = llvm.parse_assembly(module_of(kernel, isa))
+def _optimized(kernel: Source, isa: Isa, machine: Any) -> Any:
+    module = llvm.parse_assembly(kernel.ir(isa))
     module.verify()
     # Kernels are unrolled as their author meant them to be: more only makes them larger.
     options = llvm.create_pipeline_tuning_options(speed_level=3)
@@ -81,7 +89,7 @@ def _machine(isa: Isa, *, jit: bool) -> Any:
     )
 
 
-def _cached(kernel: CpuKernel, isa: Isa) -> bytes:
+def _cached(kernel: Source, isa: Isa) -> bytes:
     path = _folder() / f"{kernel.name}-{_key(kernel, isa)}.o"
     found = _read(path)
     if found is None:
@@ -97,14 +105,15 @@ def _folder() -> Path:
 
 @functools.cache
 def _source() -> str:
-    """A digest of everything in this folder: any change of it changes every key."""
+    """A digest of everything that kernels are written from, this folder and the formats: any change of it changes every key."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for path in sorted([*here.glob("*.py"), *(here.parents[1] / "formats").glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _key(kernel: CpuKernel, isa: Isa) -> str:
+def _key(kernel: Source, isa: Isa) -> str:
     parts = (_source(), kernel.name, repr(isa), platform.machine(), llvmlite.__version__, repr(llvm.llvm_version_info))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 

@@ -29,6 +29,10 @@ class CpuKernel:
     arguments: tuple[str, ...]
     body: Body
 
+    def ir(self, isa: Isa) -> str:
+        """The LLVM IR of this kernel for an instruction set."""
+        return module_of(self, isa)
+
     def pack(self, **values: int) -> NDArray[np.int64]:
         """The argument table. Raises TypeError for a name that is missing or too many."""
         if set(values) != set(self.arguments):

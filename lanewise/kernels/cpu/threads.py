@@ -14,12 +14,12 @@ import threading
 import weakref
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
 from lanewise import settings
+from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.emit import I32, I64, VOID, Emitter, Value
 from lanewise.kernels.cpu.isa import Isa
 
@@ -109,18 +109,17 @@ class _Code:
     """The compiled walker: submit(state), worker(state, id), wake(state)."""
 
     def __init__(self, isa: Isa) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        target = llvm.Target.from_triple(isa.triple)
-        machine = target.create_target_machine(cpu=isa.cpu, features=isa.features, opt=2, jit=True, codemodel="jitdefault")
-        module = llvm.parse_assembly(str(_module(isa)))
-        module.verify()
-        self._engine = llvm.create_mcjit_compiler(module, machine)
-        self._engine.finalize_object()
+        self._library = Library([_Walker()], isa)
         one, two = (ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * n) for n in (1, 2))
-        self.submit = one(self._engine.get_function_address("submit"))
-        self.wake = one(self._engine.get_function_address("wake"))
-        self.worker = two(self._engine.get_function_address("worker"))
+        self.submit, self.wake = (one(self._library.address(name)) for name in ("submit", "wake"))
+        self.worker = two(self._library.address("worker"))
+
+
+class _Walker:
+    name = "threads"
+
+    def ir(self, isa: Isa) -> str:
+        return str(_module(isa))
 
 
 def _module(isa: Isa) -> Any:
