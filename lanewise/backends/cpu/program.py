@@ -117,7 +117,8 @@ class _Builder:
             self._linear(linear, b.qkv.ctypes.data + 4 * place, step, barrier=linear is a.v)
         cos, sin = b.turns[a.rope] if a.rope else (b.x, b.x)
         self._op(
-            _rotation(a), rows, barrier=True, qkv=b.qkv.ctypes.data, row_step=step, heads=a.heads, kv_heads=a.kv_heads,
+            _rotation(a), -(-rows // LANES), barrier=True, m=rows, per_chunk=LANES,
+            qkv=b.qkv.ctypes.data, row_step=step, heads=a.heads, kv_heads=a.kv_heads,
             q_norm=self._vector(a.q_norm.weight if a.q_norm else None), k_norm=self._vector(a.k_norm.weight if a.k_norm else None),
             eps=float_bits(a.q_norm.eps if a.q_norm else 0.0), cos=cos.ctypes.data, sin=sin.ctypes.data, slots=b.slots.ctypes.data,
             keys=cache[0].ctypes.data, values=cache[1].ctypes.data,

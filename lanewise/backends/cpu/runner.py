@@ -11,7 +11,7 @@ from lanewise.backends.base import Batch, Progress
 from lanewise.backends.cpu.buffers import Buffers
 from lanewise.backends.cpu.kernels import require_kernel
 from lanewise.backends.cpu.program import Model, Program, Shape, build, kernels_of, longest_record, partial_bytes
-from lanewise.backends.cpu.weights import aligned, pack_weight, padded_vector
+from lanewise.backends.cpu.weights import Arena, aligned, pack_weight, padded_vector
 from lanewise.backends.memory import require
 from lanewise.backends.reference.ops import rotation
 from lanewise.errors import SettingError, ShapeError
@@ -56,11 +56,11 @@ class CpuBackend:
             require_kernel("quant_linear", host(), n=weight.shape[0], k=weight.shape[1], format=fmt)
         library = Library(kernels_of(spec, formats), isa)
         pool = ThreadPool(isa, threads)
-        packed, vectors = {}, {}
+        packed, vectors, arena = {}, {}, Arena()
         done, total = 0, sum(t.nbytes for t in tensors.values())
         for weight, tensor in tensors.items():
             if len(weight.shape) == 2:
-                packed[weight] = pack_weight(tensor, library, pool)
+                packed[weight] = pack_weight(tensor, library, pool, arena)
             else:
                 vectors[weight] = padded_vector(tensor.dequantize())
             done += tensor.nbytes

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.backends.cpu.buffers import padded
-from lanewise.backends.cpu.weights import activation_of, aligned, kernels_for, pack_weight, padded_vector
+from lanewise.backends.cpu.weights import Arena, activation_of, aligned, kernels_for, pack_weight, padded_vector
 from lanewise.errors import ShapeError
 from lanewise.files import Tensor
 from lanewise.formats import FORMATS
@@ -33,7 +33,7 @@ def product(x: F32, raw: NDArray[np.uint8], fmt: str, bias: F32 | None = None) -
     kind = activation_of(fmt)
     ready, (pack, multiply) = prepare("plain", kind), kernels_for(fmt)
     library, pool = Library([ready, pack, multiply], selected()), ThreadPool(selected(), 1)
-    w = pack_weight(Tensor("w", FORMATS[fmt], (n, k), np.ascontiguousarray(raw)), library, pool)
+    w = pack_weight(Tensor("w", FORMATS[fmt], (n, k), np.ascontiguousarray(raw)), library, pool, Arena())
     width = padded(k)
     rows = aligned(4 * max(m, 1) * width).view(np.float32).reshape(-1, width)
     rows[:m, :k] = x

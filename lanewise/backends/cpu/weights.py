@@ -20,7 +20,7 @@ from lanewise.kernels.cpu.pack import pack_kernel
 from lanewise.kernels.cpu.records import FLOAT
 from lanewise.kernels.cpu.threads import ThreadPool
 
-__all__ = ["PackedWeight", "activation_of", "aligned", "kernels_for", "pack_weight", "padded_vector"]
+__all__ = ["Arena", "PackedWeight", "activation_of", "aligned", "kernels_for", "pack_weight", "padded_vector"]
 
 _MADV_DONTNEED = 4
 _HUGE = 2 << 20
@@ -56,7 +56,24 @@ def kernels_for(fmt: str) -> tuple[CpuKernel, CpuKernel]:
     return pack_kernel(fmt), block_matmul(fmt)
 
 
-def pack_weight(tensor: Tensor, library: Library, pool: ThreadPool) -> PackedWeight:
+class Arena:
+    """Memory for many weights together: huge pages need large pieces, and most weights are smaller than one."""
+
+    _PIECE = 64 << 20
+
+    def __init__(self) -> None:
+        self._room = np.empty(0, np.uint8)
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """`nbytes` of zeroed memory in cache lines of their own."""
+        if nbytes > self._room.nbytes:
+            self._room = aligned(max(nbytes, self._PIECE))
+        taken, rest = self._room[:nbytes], -(-nbytes // 128) * 128
+        self._room = self._room[rest:]
+        return taken
+
+
+def pack_weight(tensor: Tensor, library: Library, pool: ThreadPool, arena: Arena) -> PackedWeight:
     """The packed form of a 2-D tensor. The pages of the mapped file that it was read from are released."""
     fmt, (n, k) = tensor.format.name, tensor.shape
     blocks = k // FORMATS[fmt].block
@@ -64,7 +81,7 @@ def pack_weight(tensor: Tensor, library: Library, pool: ThreadPool) -> PackedWei
     panels = -(-n // (LANES * group)) * group
     quants = LANES * DENSE[fmt] if fmt in DENSE else BLOCKS[fmt].quants
     scales = 0 if fmt in DENSE else BLOCKS[fmt].scales
-    packed = PackedWeight(fmt, n, k, panels, aligned(panels * blocks * quants), aligned(panels * blocks * scales))
+    packed = PackedWeight(fmt, n, k, panels, arena.take(panels * blocks * quants), arena.take(panels * blocks * scales))
     kernel = kernels_for(fmt)[0]
     arguments = kernel.pack(
         raw=tensor.data.ctypes.data,

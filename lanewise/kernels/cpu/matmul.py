@@ -84,7 +84,28 @@ def walk_tiles(e: Emitter, a: Arguments, chunk: Value, sums: Callable[[Value, Va
 
 
 def store_tile(e: Emitter, a: Arguments, group: Value, first: Value, values: Ints) -> None:
-    """y = values (+ bias) (+ y), for the rows of w that exist."""
+    """y = values (+ bias) (+ y), for the rows of w that exist. Whole panels without a bias, which most are, take no decision each."""
+    first_row = e.mul(e.mul(group, len(values)), LANES)
+    whole = e.b.icmp_signed("<=", e.add(first_row, LANES * len(values)), a.n)
+    plain = e.b.and_(whole, e.equal(a.bias, 0))
+    with e.b.if_else(plain) as (fast, careful):
+        with fast, e.b.if_else(e.equal(a.add, 0)) as (replace, update):
+            for branch, adds in ((replace, False), (update, True)):
+                with branch:
+                    _store_whole(e, a, first_row, first, values, adds)
+        with careful:
+            _store_carefully(e, a, group, first, values)
+
+
+def _store_whole(e: Emitter, a: Arguments, row: Value, first: Value, values: Ints, adds: bool) -> None:
+    for i in range(len(values[0])):
+        place = e.add(e.add(a.y, e.b.mul(a.y_step, e.add(first, i))), e.mul(row, 4))
+        for r, of_panel in enumerate(values):
+            value = e.b.fadd(of_panel[i], e.floats(place, 64 * r)) if adds else of_panel[i]
+            e.store(value, place, 64 * r)
+
+
+def _store_carefully(e: Emitter, a: Arguments, group: Value, first: Value, values: Ints) -> None:
     for r, of_panel in enumerate(values):
         row = e.mul(e.add(e.mul(group, len(values)), r), LANES)
         whole = e.b.icmp_signed("<=", e.add(row, LANES), a.n)

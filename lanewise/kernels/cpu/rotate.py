@@ -12,8 +12,9 @@ from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 __all__ = ["ROTATE_ARGUMENTS", "rotate_kernel", "to_half"]
 
 # qkv: float32 rows, row_step bytes each: heads, then kv_heads keys, then kv_heads values, `dim` wide; q_norm, k_norm: float32[dim]
-# or 0; cos, sin: float32[m, pairs]; slots: int32[m], page * 16 + offset; keys, values: the layer's cache; m rows, one a chunk
-ROTATE_ARGUMENTS = ("qkv", "row_step", "heads", "kv_heads", "q_norm", "k_norm", "eps", "cos", "sin", "slots", "keys", "values")
+# or 0; cos, sin: float32[m, pairs]; slots: int32[m], page * 16 + offset; keys, values: the layer's cache; m rows,
+# per_chunk of them in a chunk: neighbours write the same cache lines of a page and belong to one thread
+ROTATE_ARGUMENTS = ("qkv", "row_step", "heads", "kv_heads", "q_norm", "k_norm", "eps", "cos", "sin", "slots", "keys", "values", "m", "per_chunk")
 
 
 def rotate_kernel(dim: int, pairs: int, interleaved: bool) -> CpuKernel:
@@ -22,9 +23,18 @@ def rotate_kernel(dim: int, pairs: int, interleaved: bool) -> CpuKernel:
     return CpuKernel(name, ROTATE_ARGUMENTS, lambda e, a, chunk, worker: _body(dim, pairs, interleaved, e, a, chunk))
 
 
-def _body(dim: int, pairs: int, interleaved: bool, e: Emitter, a: Arguments, row: Value) -> None:
+def _body(dim: int, pairs: int, interleaved: bool, e: Emitter, a: Arguments, chunk: Value) -> None:
+    start = e.b.mul(chunk, a.per_chunk)
+    with e.loop(e.sub(e.least(e.add(start, a.per_chunk), a.m), start)) as i:
+        _row(dim, pairs, interleaved, e, a, e.add(start, i))
+
+
+def _row(dim: int, pairs: int, interleaved: bool, e: Emitter, a: Arguments, row: Value) -> None:
     base = e.add(a.qkv, e.b.mul(a.row_step, row))
     slot = e.b.sext(e.load(I32, a.slots, e.mul(row, 4)), row.type)
+    with e.b.goto_entry_block():
+        place = e.b.alloca(vector(I16), size=ir.Constant(I32, dim // LANES))
+    stack = e.b.ptrtoint(place, row.type)
     page, offset = e.b.lshr(slot, e.index(4)), e.b.and_(slot, e.index(LANES - 1))
     turn = (e.add(a.cos, e.mul(row, 4 * pairs)), e.add(a.sin, e.mul(row, 4 * pairs)))
     with e.loop(a.heads) as h:
@@ -38,11 +48,10 @@ def _body(dim: int, pairs: int, interleaved: bool, e: Emitter, a: Arguments, row
         head = e.mul(e.add(e.b.mul(page, a.kv_heads), h), 2 * dim * LANES)
         keys, values = e.add(e.add(a.keys, head), e.mul(offset, 2)), e.add(e.add(a.values, head), e.mul(offset, 2 * dim))
         for j in range(0, dim, LANES):
-            half = to_half(e, e.floats(key, 4 * j))
-            for lane in range(LANES):
-                one = e.b.extract_element(half, ir.Constant(I32, lane))
-                e.store(one, keys, 2 * LANES * (j + lane))
+            e.store(to_half(e, e.floats(key, 4 * j)), stack, 2 * j)
             e.store(to_half(e, e.floats(value, 4 * j)), values, 2 * j)
+        with e.loop(dim) as i:  # by way of memory: taking a vector apart lane by lane costs several times as much
+            e.store(e.load(I16, stack, e.mul(i, 2)), keys, e.mul(i, 2 * LANES))
 
 
 def to_half(e: Emitter, x: Value) -> Value:

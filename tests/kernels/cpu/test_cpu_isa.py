@@ -102,8 +102,8 @@ def test_the_largest_tile_spills_no_more_vectors_than_is_known(fmt: str) -> None
     assert len(stored) <= SPILLED[fmt], stored
 
 
-def test_the_format_without_unpacking_does_not_touch_the_stack_in_any_tile() -> None:
-    assert not [line for body in _dot_loops(WIDE, "Q8_0") for line in on_stack(body)]
+def test_the_format_without_unpacking_keeps_every_vector_off_the_stack_in_any_tile() -> None:
+    assert not [line for body in _dot_loops(WIDE, "Q8_0") for line in on_stack(body) if "zmm" in line]
 
 
 @pytest.mark.parametrize("isa", ["aarch64", *ARM])
