@@ -18,6 +18,7 @@ _HELP = "/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops a
 
 
 def chat(
+    ctx: typer.Context,
     model: options.Model,
     max_tokens: options.MaxTokens = 1024,
     temperature: options.Temperature = 0.0,
@@ -37,21 +38,9 @@ def chat(
     quiet: options.Quiet = False,
 ) -> None:
     """Talk with a model. The conversation stays in its KV cache from turn to turn."""
-    from lanewise.engine import LLM, SamplingParams
+    from lanewise.engine import LLM
 
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        seed=seed,
-        stop=tuple(stop or ()),
-        stop_ids=tuple(stop_id or ()),
-    )
+    params = options.sampling(ctx.params)
     live = sys.stdin.isatty() and sys.stdout.isatty()
     with Progress() as progress, LLM(model, device, threads=threads, context=context, on_progress=progress) as llm, closing(llm.chat(system)) as talk:
         options.note_all(llm, quiet)
@@ -91,7 +80,7 @@ def _answer(talk: "Chat", text: str, params: "SamplingParams", live: bool) -> No
     """Print one answer. On a terminal Ctrl-C and a full context end the answer, not the conversation."""
     reason = None
     try:
-        with closing(talk.stream(text, params)) as chunks:  # type: ignore[type-var]
+        with closing(talk.stream(text, params)) as chunks:
             for chunk in chunks:
                 options.emit(chunk.text)
                 reason = chunk.finish_reason

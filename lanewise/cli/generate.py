@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def generate(
+    ctx: typer.Context,
     model: options.Model,
     prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="The text to continue; - reads stdin. May be repeated.", show_default=False)],
     max_tokens: options.MaxTokens = 128,
@@ -46,23 +47,9 @@ def generate(
         raise typer.BadParameter("log probabilities are only printed with --json", param_hint="--logprobs")
     texts = _texts(prompt)
 
-    from lanewise.engine import LLM, SamplingParams
+    from lanewise.engine import LLM
 
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        seed=seed,
-        stop=tuple(stop or ()),
-        stop_ids=tuple(stop_id or ()),
-        logprobs=logprobs,
-        ignore_eos=ignore_eos,
-    )
+    params = options.sampling(ctx.params)
     with Progress() as progress, LLM(model, device, threads=threads, context=context, on_progress=progress) as llm:
         options.note_all(llm, quiet)
         prompts: list[Any] = [_messages(system, text) for text in texts] if chat or system is not None else list(texts)
@@ -98,7 +85,7 @@ def _messages(system: str | None, text: str) -> list[dict[str, str]]:
 def _stream(llm: "LLM", prompt: Any, params: "SamplingParams") -> "Completion":
     """Print a completion as it is made, and a line end behind it."""
     completion: Completion | None = None
-    with closing(llm.stream(prompt, params)) as chunks:  # type: ignore[type-var]
+    with closing(llm.stream(prompt, params)) as chunks:
         for chunk in chunks:
             options.emit(chunk.text)
             completion = chunk.completion

@@ -1,8 +1,9 @@
 """What commands that run a model have in common: their options, the prompt texts, and the words about a completion."""
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,9 +11,9 @@ from lanewise.cli.terminal import complain, printable
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
-    from lanewise.engine import LLM, Completion
+    from lanewise.engine import LLM, Completion, SamplingParams
 
-__all__ = ["decoded", "emit", "note_all", "speed"]
+__all__ = ["decoded", "emit", "note_all", "sampling", "speed"]
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A .gguf file, or a directory with config.json and *.safetensors.", show_default=False)]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="Most tokens to generate.")]
@@ -32,6 +33,14 @@ Device = Annotated[str | None, typer.Option(help="Where to run: reference or cpu
 Threads = Annotated[int | None, typer.Option(help="Threads of the cpu device.", show_default="LANEWISE_THREADS, else the physical cores")]
 Context = Annotated[int | None, typer.Option(help="Most tokens of prompt and answer together.", show_default="the model's, at most LANEWISE_CONTEXT")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no speeds on stderr.")]
+
+
+def sampling(given: Mapping[str, Any]) -> "SamplingParams":
+    """The sampling parameters among a command's options, which have the same names; one that was not given keeps its default."""
+    from lanewise.engine import SamplingParams
+
+    named = {**given, "stop_ids": given["stop_id"]}
+    return SamplingParams(**{f.name: named[f.name] for f in fields(SamplingParams) if named.get(f.name) is not None})
 
 
 def decoded(raw: bytes, what: str) -> str:

@@ -1,7 +1,7 @@
 """A conversation: messages so far, and the KV cache of what they share with the next turn."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from lanewise.engine.pages import SequenceCache
@@ -32,7 +32,7 @@ class Chat:
         self.messages: list[dict[str, str]] = []
         self.clear()
 
-    def stream(self, text: str, params: SamplingParams | None = None) -> Iterator[Chunk]:
+    def stream(self, text: str, params: SamplingParams | None = None) -> Generator[Chunk, None, None]:
         """The answer to `text`, a piece at a time. What was answered when the iterator is closed early stays in the conversation.
 
         Raises ContextLengthError when the conversation no longer fits the context; it is then as it was before.
@@ -44,7 +44,7 @@ class Chat:
         answer: list[str] = []
         self._answering = True
         try:
-            for _, chunk in self._llm._run([request]):
+            for chunk in self._llm._chunks(request):
                 answer.append(chunk.text)
                 yield chunk
         finally:

@@ -1,6 +1,7 @@
 """`LLM`: a model file, loaded and ready to generate."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from os import PathLike
 from typing import Any, overload
 
@@ -79,12 +80,12 @@ class LLM:
         completions = [done[id(request)] for request in requests]
         return completions if is_batch(prompt) else completions[0]
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Generator[Chunk, None, None]:
         """The completion of one prompt, a piece at a time. Closing the iterator stops the work and frees its cache."""
         if is_batch(prompt):
             raise PromptError("stream takes one prompt; generate takes several")
         request = self._request(prompt, params)
-        return (chunk for _, chunk in self._run([request]))
+        return self._chunks(request)
 
     def chat(self, system: str | None = None) -> Chat:
         """A conversation that keeps its KV cache from turn to turn. Raises TemplateError when the model has no chat template."""
@@ -112,7 +113,12 @@ class LLM:
         keep = cache is not None
         return Request(ids, params, self.tokenizer, cache or SequenceCache(self._pool), self.context, self.spec.vocab, keep_cache=keep)
 
-    def _run(self, requests: list[Request]) -> Iterator[tuple[Request, Chunk]]:
+    def _chunks(self, request: Request) -> Generator[Chunk, None, None]:
+        with closing(self._run([request])) as pieces:
+            for _, chunk in pieces:
+                yield chunk
+
+    def _run(self, requests: list[Request]) -> Generator[tuple[Request, Chunk], None, None]:
         scheduler = Scheduler(self._runner, settings.get("MAX_BATCH"), settings.get("PREFILL_CHUNK"), self._progress)
         try:
             yield from scheduler.run(requests)

@@ -126,7 +126,7 @@ def test_closing_a_stream_early_gives_its_cache_back(llm: LLM) -> None:
     stream = llm.stream(PROMPT, LONG)
     next(stream)
     assert llm._pool.free < before
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert llm._pool.free == before
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from files_builders import F32, SMOLLM2, STRING, U16, U32, Gguf, Info, array, key, refusal, small_gguf
+from files_builders import F32, STRING, U16, U32, Gguf, Info, array, key, refusal, small_gguf
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,13 +16,6 @@ from lanewise.errors import ModelFileError
 from lanewise.files import ModelFile, open_model
 from lanewise.files.gguf_values import Cursor
 from lanewise.formats import FORMATS
-
-
-@pytest.fixture(scope="module")
-def smollm2() -> Path:
-    if not SMOLLM2.exists():
-        pytest.skip(f"{SMOLLM2.name} is not in models/: make demo fetches it")
-    return SMOLLM2
 
 
 def _agrees(path: Path, arrays: bool = True) -> ModelFile:
