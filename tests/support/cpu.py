@@ -17,8 +17,9 @@ from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.emit import LANES, Emitter, Value
 from lanewise.kernels.cpu.isa import ISAS, runnable
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel, float_bits, module_of
+from lanewise.kernels.cpu.matmul import unpacked_bytes
 from lanewise.kernels.cpu.quantize import prepare
-from lanewise.kernels.cpu.records import FLOAT, RECORDS, record_bytes
+from lanewise.kernels.cpu.records import FLOAT, MANY, RECORDS, record_bytes, small_tiles
 
 RUNNABLE = {isa.name: isa for isa in runnable()}  # in the encoding that this processor takes
 HERE = tuple(RUNNABLE)
@@ -134,6 +135,18 @@ def records(
     return out[:m]
 
 
+def apart(out: np.ndarray, isa: str) -> np.ndarray:
+    """Rows of records with the words of each tile put back in one piece a token."""
+    words, first, largest = out.view(np.uint32).copy(), 0, ISAS[isa].tokens
+    sizes = small_tiles(ISAS[isa]) if len(out) < MANY else (largest, *small_tiles(ISAS[isa]))
+    for size in sizes:
+        for _ in range((len(out) - first) // size):
+            tile = words[first : first + size]
+            tile[:] = tile.reshape(-1, size).T.copy()
+            first += size
+    return words.view(np.uint8)
+
+
 def pad(x: np.ndarray) -> np.ndarray:
     """float32[m, k] with zeros behind each row up to a multiple of 32."""
     wide = np.zeros((len(x), -(-x.shape[1] // 32) * 32), np.float32)
@@ -141,8 +154,9 @@ def pad(x: np.ndarray) -> np.ndarray:
     return wide
 
 
-def fields_of(out: np.ndarray, kind: str) -> np.ndarray:
+def fields_of(out: np.ndarray, kind: str, isa: str) -> np.ndarray:
     """Records as a structured array [m, blocks]."""
+    out = apart(out, isa)
     return out.view(RECORDS[kind]) if kind != FLOAT else out.view(np.float32)
 
 
@@ -154,6 +168,7 @@ def matmul(
     quants, scales = packed(raw, fmt, isa)
     rows = records(x, activation_of(fmt), isa)
     groups = len(quants) // ISAS[isa].panels
+    scratch = np.full(unpacked_bytes(fmt, x.shape[1], ISAS[isa]) + 64, 0xA5, np.uint8)
     guard = np.uint32(0x7FC0BEEF)  # a NaN that nothing computes
     room = np.full((m + 2, n + 19), guard, np.uint32).view(np.float32)
     if y is not None:
@@ -162,7 +177,9 @@ def matmul(
         kernels_for(fmt)[1], isa, -(-groups // per_chunk), quants=quants, quants_step=quants.shape[1], scales=scales,
         scales_step=scales.shape[1], x=rows, x_step=rows.shape[1], x_worker=0, y=room, y_step=room.strides[0], m=m, n=n, blocks=blocks,
         groups=groups, per_chunk=per_chunk, bias=0 if bias is None else bias, add=int(y is not None),
+        scratch=scratch, scratch_step=0,
     )  # fmt: skip
+    assert (scratch[-64:] == 0xA5).all()
     bits = room.view(np.uint32)
     assert (bits[m:] == guard).all()
     assert (bits[:, n:] == guard).all()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.backends.cpu.buffers import Buffers, padded, row_bytes
+from lanewise.backends.cpu.buffers import Buffers, Cache, Widest, padded, row_bytes
 from lanewise.backends.cpu.weights import PackedWeight, activation_of, kernels_for
 from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.attention import TASK_ROWS, attend_kernel, combine_kernel, state_floats
@@ -17,16 +17,17 @@ from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.emit import LANES
+from lanewise.kernels.cpu.isa import Isa
 from lanewise.kernels.cpu.kernel import CpuKernel, float_bits
+from lanewise.kernels.cpu.matmul import unpacked_bytes
 from lanewise.kernels.cpu.quantize import prepare
-from lanewise.kernels.cpu.records import record_bytes
+from lanewise.kernels.cpu.records import MANY, record_bytes
 from lanewise.kernels.cpu.rotate import rotate_kernel
 from lanewise.kernels.cpu.threads import OP_FIELDS
 from lanewise.models.spec import Attention, Linear, Mlp, ModelSpec, Weight
 
-__all__ = ["Model", "Program", "Shape", "build", "kernels_of", "longest_record", "partial_bytes"]
+__all__ = ["Model", "Program", "Shape", "build", "kernels_of", "partial_bytes", "widest"]
 
-Cache = tuple[NDArray[np.float16], NDArray[np.float16]]
 _CHUNKS_PER_THREAD = 4
 
 
@@ -57,7 +58,7 @@ class Model:
     packed: dict[Weight, PackedWeight]
     vectors: dict[Weight, NDArray[np.float32]]
     buffers: Buffers
-    caches: list[Cache]
+    cache: Cache | None
     library: Library
     threads: int
     logits: NDArray[np.float32] = field(default_factory=lambda: np.empty((0, 0), np.float32))
@@ -95,8 +96,11 @@ class _Builder:
         self.prepared = ""  # the kind of record that is ready
 
     def program(self) -> Program:
-        for layer, cache in zip(self.m.spec.layers, self.m.caches, strict=True):
-            self._attention(layer.mixer, cache)
+        cache = self.m.cache
+        assert cache, "the runner allocates a cache before a step"
+        for layer, (keys, values) in zip(self.m.spec.layers, cache.places, strict=True):
+            start = cache.memory.ctypes.data
+            self._attention(layer.mixer, {"keys": start + keys, "values": start + values, "page_step": cache.page_bytes})
             self._mlp(layer.channel)
         self._head()
         ops = np.array(self.ops, np.int64).reshape(-1, OP_FIELDS)
@@ -107,7 +111,7 @@ class _Builder:
         self.kept.append(table)
         self.ops.append((self.m.library.address(kernel.name), table.ctypes.data, chunks, int(barrier)))
 
-    def _attention(self, a: Attention, cache: Cache) -> None:
+    def _attention(self, a: Attention, cache: dict[str, int]) -> None:
         b, rows = self.b, self.shape.rows
         step = b.qkv.strides[0]
         widths = (a.heads * a.head_dim, a.kv_heads * a.head_dim)
@@ -121,18 +125,18 @@ class _Builder:
             qkv=b.qkv.ctypes.data, row_step=step, heads=a.heads, kv_heads=a.kv_heads,
             q_norm=self._vector(a.q_norm.weight if a.q_norm else None), k_norm=self._vector(a.k_norm.weight if a.k_norm else None),
             eps=float_bits(a.q_norm.eps if a.q_norm else 0.0), cos=cos.ctypes.data, sin=sin.ctypes.data, slots=b.slots.ctypes.data,
-            keys=cache[0].ctypes.data, values=cache[1].ctypes.data,
+            **cache,
         )  # fmt: skip
         self._attend(a, cache)
         self._prepare("plain", b.mixed, None, 0.0, widths[0], (a.o,))
         self._linear(a.o, b.x.ctypes.data, b.x.strides[0], add=True, barrier=True)
 
-    def _attend(self, a: Attention, cache: Cache) -> None:
+    def _attend(self, a: Attention, cache: dict[str, int]) -> None:
         b, s = self.b, self.shape
         heads = s.tasks * a.kv_heads
         self._op(
             attend_kernel(a.head_dim), heads * max(s.splits, 1), barrier=True, q=b.qkv.ctypes.data, q_step=b.qkv.strides[0],
-            keys=cache[0].ctypes.data, values=cache[1].ctypes.data, tasks=b.tasks.ctypes.data, y=b.mixed.ctypes.data,
+            **cache, tasks=b.tasks.ctypes.data, y=b.mixed.ctypes.data,
             y_step=b.mixed.strides[0], heads=a.heads, kv_heads=a.kv_heads, scale=float_bits(a.scale), window=a.window or 0,
             scratch=b.scratch.ctypes.data, scratch_step=b.scratch_step, splits=s.splits, partial=self.m.partial.ctypes.data,
         )  # fmt: skip
@@ -174,7 +178,8 @@ class _Builder:
         alone = rows == 1
         if self.prepared and not alone:  # the records of another kind are still being read
             self._wait()
-        per_chunk = 1 if alone else max(1, min(8, rows // (2 * self.m.threads)))
+        tile = self.m.library.isa.tokens  # whole tiles belong to one thread, as their rows share cache lines
+        per_chunk = tile if rows >= MANY else 1
         self._op(
             prepare(source, kind), 0 if alone else -(-rows // per_chunk), barrier=not alone, x=x.ctypes.data, x_step=x.strides[0],
             rows=b.logit_rows.ctypes.data if count is not None else 0, other=other or self._vector(weight), eps=float_bits(eps),
@@ -204,6 +209,7 @@ class _Builder:
             scales=w.scales.ctypes.data, scales_step=blocks * scales, x=(b.own_records if alone else b.records).ctypes.data,
             x_step=record_bytes(kind, padded(w.k)), x_worker=b.own_step if alone else 0, y=y, y_step=y_step, m=rows, n=w.n, blocks=blocks,
             groups=groups, per_chunk=per_chunk, bias=self._vector(linear.bias), add=int(add),
+            scratch=b.unpacked.ctypes.data, scratch_step=b.unpacked.strides[0],
         )  # fmt: skip
 
     def _vector(self, weight: Weight | None) -> int:
@@ -215,6 +221,7 @@ def partial_bytes(shape: Shape, spec: ModelSpec) -> int:
     return max(4 * shape.tasks * a.heads * shape.splits * TASK_ROWS * state_floats(a.head_dim) for a in (layer.mixer for layer in spec.layers))
 
 
-def longest_record(spec: ModelSpec, formats: dict[Weight, str]) -> int:
-    """Bytes of the longest quantized row that a model needs."""
-    return max(max(record_bytes(activation_of(fmt), padded(w.shape[1])) for w, fmt in formats.items()), row_bytes(spec.hidden))
+def widest(spec: ModelSpec, formats: dict[Weight, str], isa: Isa) -> Widest:
+    """The largest of what a model's weights ask for."""
+    record = max(record_bytes(activation_of(fmt), padded(w.shape[1])) for w, fmt in formats.items())
+    return Widest(max(record, row_bytes(spec.hidden)), max(unpacked_bytes(fmt, w.shape[1], isa) for w, fmt in formats.items()))

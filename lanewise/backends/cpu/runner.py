@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from lanewise import settings
 from lanewise.arch import host
 from lanewise.backends.base import Batch, Progress
-from lanewise.backends.cpu.buffers import Buffers
+from lanewise.backends.cpu.buffers import Buffers, Cache, Widest
 from lanewise.backends.cpu.kernels import require_kernel
-from lanewise.backends.cpu.program import Model, Program, Shape, build, kernels_of, longest_record, partial_bytes
+from lanewise.backends.cpu.program import Model, Program, Shape, build, kernels_of, partial_bytes, widest
 from lanewise.backends.cpu.weights import Arena, aligned, pack_weight, padded_vector
 from lanewise.backends.memory import require
 from lanewise.backends.reference.ops import rotation
@@ -66,9 +66,9 @@ class CpuBackend:
             done += tensor.nbytes
             if progress:
                 progress("load", done, total)
-        record_row = longest_record(spec, formats)
-        model = Model(spec, packed, vectors, Buffers.make(spec, 1, threads, record_row), [], library, threads, np.empty((0, spec.vocab), np.float32))
-        return CpuRunner(model, looked_up, pool, record_row)
+        sizes = widest(spec, formats, isa)
+        model = Model(spec, packed, vectors, Buffers.make(spec, 1, threads, sizes), None, library, threads, np.empty((0, spec.vocab), np.float32))
+        return CpuRunner(model, looked_up, pool, sizes)
 
 
 class CpuRunner:
@@ -76,9 +76,9 @@ class CpuRunner:
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, model: Model, embedding: Tensor, pool: ThreadPool, record_row: int) -> None:
+    def __init__(self, model: Model, embedding: Tensor, pool: ThreadPool, sizes: Widest) -> None:
         self.spec = model.spec
-        self.model, self._embedding, self.pool, self._record_row = model, embedding, pool, record_row
+        self.model, self._embedding, self.pool, self._widest = model, embedding, pool, sizes
         self._programs: dict[Shape, Program] = {}
         self._parameters = self.spec.parameters
         self._inv_freq = {rope: np.array(rope.inv_freq) for rope in model.buffers.turns}
@@ -87,9 +87,7 @@ class CpuRunner:
         """float16 keys and values; the system commits them as they are written."""
         if page_size != LANES:
             raise ShapeError(f"the cpu backend has pages of {LANES} tokens; {page_size} was asked for")
-        sizes = [pages * LANES * a.kv_heads * a.head_dim for a in (layer.mixer for layer in self.spec.layers)]
-        require(2 * 2 * sum(sizes), f"the KV cache of {pages * page_size} tokens")
-        self.model.caches = [(np.zeros(size, np.float16), np.zeros(size, np.float16)) for size in sizes]
+        self.model.cache = Cache.make(self.spec, pages)
         self._programs.clear()
 
     def step(self, batch: Batch) -> NDArray[np.float32]:
@@ -128,7 +126,7 @@ class CpuRunner:
         """End the threads and drop weights and cache."""
         self.pool.close()
         self._programs.clear()
-        self.model.packed, self.model.vectors, self.model.caches = {}, {}, []
+        self.model.packed, self.model.vectors, self.model.cache = {}, {}, None
 
     def _tasks(self, batch: Batch, table: NDArray[np.int32]) -> int:
         count = 0
@@ -145,7 +143,7 @@ class CpuRunner:
         model = self.model
         if rows > model.buffers.rows:
             size = max(rows, 2 * model.buffers.rows)
-            model.buffers = Buffers.make(self.spec, size, model.threads, self._record_row)
+            model.buffers = Buffers.make(self.spec, size, model.threads, self._widest)
             self._programs.clear()
         if logits > len(model.logits):
             width = self.spec.vocab

@@ -8,13 +8,14 @@ from lanewise.backends.cpu.weights import Arena, activation_of, aligned, kernels
 from lanewise.errors import ShapeError
 from lanewise.files import Tensor
 from lanewise.formats import FORMATS
-from lanewise.kernels.cpu.attention import SPLIT, TASK_ROWS, attend_kernel, state_floats
+from lanewise.kernels.cpu.attention import TASK_ROWS, attend_kernel, scratch_bytes
 from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.isa import selected
 from lanewise.kernels.cpu.kernel import CpuKernel, float_bits
+from lanewise.kernels.cpu.matmul import unpacked_bytes
 from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import record_bytes
 from lanewise.kernels.cpu.threads import ThreadPool
@@ -40,6 +41,7 @@ def product(x: F32, raw: NDArray[np.uint8], fmt: str, bias: F32 | None = None) -
     records = aligned(max(m, 1) * record_bytes(kind, width))
     y = np.zeros((m, n), np.float32)
     added = None if bias is None else padded_vector(bias)
+    scratch = aligned(unpacked_bytes(fmt, k, library.isa))
     blocks, panels = k // FORMATS[fmt].block, library.isa.panels
     quants = LANES * DENSE[fmt] if fmt in DENSE else BLOCKS[fmt].quants
     scales = 0 if fmt in DENSE else BLOCKS[fmt].scales
@@ -51,6 +53,7 @@ def product(x: F32, raw: NDArray[np.uint8], fmt: str, bias: F32 | None = None) -
         library, pool, multiply, w.panels // panels, quants=w.quants.ctypes.data, quants_step=blocks * quants, scales=w.scales.ctypes.data,
         scales_step=blocks * scales, x=records.ctypes.data, x_step=record_bytes(kind, width), x_worker=0, y=y.ctypes.data, y_step=4 * n,
         m=m, n=n, blocks=blocks, groups=w.panels // panels, per_chunk=1, bias=0 if added is None else added.ctypes.data, add=0,
+        scratch=scratch.ctypes.data, scratch_step=0,
     )  # fmt: skip
     pool.close()
     return y
@@ -83,11 +86,12 @@ def attention(q: F32, keys: F32, values: F32, page_table: Ints, query_start: Int
     table, cache = np.array(tasks, np.int64), (np.concatenate(k16), np.concatenate(v16))
     kernel = attend_kernel(dim)
     library, pool = Library([kernel], selected()), ThreadPool(selected(), 1)
-    scratch = aligned(4 * TASK_ROWS * (SPLIT + 2 * state_floats(dim)))
+    scratch = aligned(scratch_bytes(dim))
     queries = np.ascontiguousarray(q, np.float32)
     _run(
         library, pool, kernel, len(tasks) * kv_heads, q=queries.ctypes.data, q_step=4 * heads * dim, keys=cache[0].ctypes.data,
-        values=cache[1].ctypes.data, tasks=table.ctypes.data, y=y.ctypes.data, y_step=4 * heads * dim, heads=heads, kv_heads=kv_heads,
+        values=cache[1].ctypes.data, page_step=2 * LANES * kv_heads * dim,
+        tasks=table.ctypes.data, y=y.ctypes.data, y_step=4 * heads * dim, heads=heads, kv_heads=kv_heads,
         scale=float_bits(scale), window=window or 0, scratch=scratch.ctypes.data, scratch_step=scratch.nbytes, splits=0, partial=0,
     )  # fmt: skip
     pool.close()

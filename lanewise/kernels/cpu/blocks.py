@@ -35,8 +35,8 @@ def _finish32(t: Tile, dots: Ints, *, minimum: bool = False) -> None:
     """acc += dots * (w.d * x.d) (+ w.m * x.d * x.sum)"""
     e = t.e
     for r in range(t.panels):
-        d = t.scale_half(r, 0)
-        least = t.scale_half(r, 32) if minimum else None
+        d = t.once(t.scale_half(r, 0))
+        least = t.once(t.scale_half(r, 32)) if minimum else None
         for i in range(t.tokens):
             t.acc[r][i] = e.fma(e.to_float(dots[r][i]), e.b.fmul(d, t.x_float(i, "d")), t.acc[r][i])
             if least is not None:
@@ -106,8 +106,8 @@ def _finish256(t: Tile, sums: Ints, mins: Ints | None = None) -> None:
     """acc += x.d * (w.d * sums - w.dmin * mins), all of which are exact or rounded once each"""
     e = t.e
     for r in range(t.panels):
-        d = t.scale_half(r, 0)
-        least = t.scale_half(r, 32) if mins is not None else None
+        d = t.once(t.scale_half(r, 0))
+        least = t.once(t.scale_half(r, 32)) if mins is not None else None
         for i in range(t.tokens):
             v = e.b.fmul(sums[r][i], d)
             if least is not None and mins is not None:
@@ -118,7 +118,7 @@ def _finish256(t: Tile, sums: Ints, mins: Ints | None = None) -> None:
 def _scaled(t: Tile, sums: Ints, dots: Ints, scales: list[Value]) -> None:
     """sums += scale * dots, in float32; a scale for each panel"""
     e = t.e
-    for r, scale in enumerate(scales):
+    for r, scale in enumerate(t.once(v) for v in scales):
         for i in range(t.tokens):
             e.set(sums[r][i], e.fma(e.to_float(dots[r][i]), scale, e.get(sums[r][i])))
 
@@ -137,21 +137,20 @@ def _q45_k(t: Tile, *, fifth: bool) -> None:
     e = t.e
     sums = t.float_variables()
     in_place = e.isa.unsigned and not fifth  # elsewhere a byte above 127 is negative, or its products saturate
-    with e.loop(4) as j:
-        for half in (0, 1):
-            dots = t.zeros()
-            for g in range(8):
-                w = []
-                for r in range(t.panels):
-                    v = t.quants(r, 64 * g, e.mul(j, 512))
-                    v = e.and_bytes(v, 240 if half else 15) if in_place else e.and_bytes(e.shr(v, 4) if half else v, 15)
-                    if fifth:
-                        bit = e.splat(e.b.trunc(e.add(e.mul(j, 2), half), VI.element))
-                        v = e.or_(v, e.shl(e.and_bytes(e.b.lshr(t.quants(r, 2048 + 64 * g), bit), 1), 4))
-                    w.append(v)
-                t.dot(dots, w, 32 * half + 4 * g, base=e.mul(j, 64))
-            factor = SIXTEENTH if half and in_place else 1.0
-            _scaled(t, sums, dots, [t.scale_byte_float(r, 64 + 16 * half, e.mul(j, 32), factor) for r in range(t.panels)])
+    for j, half, group in t.steps(4, 2):
+        dots = t.zeros()
+        for g in range(8):
+            w = []
+            for r in range(t.panels):
+                v = t.quants(r, 64 * g, e.mul(j, 512))
+                v = e.and_bytes(v, 240 if half else 15) if in_place else e.and_bytes(e.shr(v, 4) if half else v, 15)
+                if fifth:
+                    bit = e.splat(e.b.trunc(e.add(e.mul(j, 2), half), VI.element))
+                    v = e.or_(v, e.shl(e.and_bytes(e.b.lshr(t.quants(r, 2048 + 64 * g), bit), 1), 4))
+                w.append(v)
+            t.dot(dots, w, 4 * g, base=e.mul(group, 32))
+        factor = SIXTEENTH if half and in_place else 1.0
+        _scaled(t, sums, dots, [t.scale_byte_float(r, 64 + 16 * half, e.mul(j, 32), factor) for r in range(t.panels)])
     _finish256(t, t.values(sums), _mins32(t, 192))
 
 
@@ -167,20 +166,20 @@ def _q6_k(t: Tile) -> None:
     """Two halves of 128, each four groups of 32 in two groups of 16: vectors (low, low, high) for each 4 weights."""
     e = t.e
     sums = t.float_variables()
-    with e.loop(4) as part:
-        half, sixteen = e.b.lshr(part, e.index(1)), e.b.and_(part, e.index(1))
+    for part, group, number in t.steps(4, 4):
         at = e.mul(part, 768)
-        base = e.add(e.mul(half, 128), e.mul(sixteen, 16))
-        for group in range(4):
-            dots = t.start("c32", 8 * group, e.add(e.mul(half, 32), e.mul(sixteen, 4)))
-            for g in range(4):
-                w = []
-                for r in range(t.panels):
-                    low, high = t.quants(r, 192 * g + 64 * (group & 1), at), t.quants(r, 192 * g + 128, at)
-                    low = e.and_bytes(e.shr(low, 4) if group >> 1 else low, 15)
-                    w.append(e.or_(low, e.and_bytes(e.shl(high, 4 - 2 * group), 48)))
-                t.dot(dots, w, 32 * group + 4 * g, base=base)
-            _scaled(t, sums, dots, [t.scale_signed_float(r, 32 + 32 * group, base) for r in range(t.panels)])
+        x_part, x_group = e.b.lshr(number, e.index(2)), e.b.and_(number, e.index(3))
+        half, sixteen = e.b.lshr(x_part, e.index(1)), e.b.and_(x_part, e.index(1))
+        first = e.add(e.add(e.mul(half, 128), e.mul(sixteen, 16)), e.mul(x_group, 32))
+        dots = t.start("c32", 0, e.b.lshr(first, e.index(2)))
+        for g in range(4):
+            w = []
+            for r in range(t.panels):
+                low, high = t.quants(r, 192 * g + 64 * (group & 1), at), t.quants(r, 192 * g + 128, at)
+                low = e.and_bytes(e.shr(low, 4) if group >> 1 else low, 15)
+                w.append(e.or_(low, e.and_bytes(e.shl(high, 4 - 2 * group), 48)))
+            t.dot(dots, w, 4 * g, base=first)
+        _scaled(t, sums, dots, [t.scale_signed_float(r, 32, first) for r in range(t.panels)])
     _finish256(t, t.values(sums))
 
 
@@ -188,27 +187,24 @@ def _q23_k(t: Tile, *, third: bool) -> None:
     """Two halves of 128; in each, bits 2j and 2j + 1 of 32 bytes are group j of 32. Q3_K: bit 4 half + j of vectors 16..23 is the third."""
     e = t.e
     sums = t.float_variables()
-    with e.loop(2) as half:
-        for j in range(4):
-            for sixteen in (0, 1):
-                group = 2 * j + sixteen  # of 8 in this half
-                dots = t.start("c4", 4 * group, e.mul(half, 32)) if third else t.zeros()
-                for g in range(4):
-                    w = []
-                    for r in range(t.panels):
-                        v = e.and_bytes(e.shr(t.quants(r, 64 * (4 * sixteen + g), e.mul(half, 512)), 2 * j), 3)
-                        if third:
-                            bit = e.splat(e.b.trunc(e.add(e.mul(half, 4), j), VI.element))
-                            high = e.b.lshr(t.quants(r, 1024 + 64 * (4 * sixteen + g)), bit)
-                            v = e.or_(v, e.shl(e.and_bytes(high, 1), 2))
-                        w.append(v)
-                    t.dot(dots, w, 32 * j + 16 * sixteen + 4 * g, base=e.mul(half, 128))
+    for half, group, number in t.steps(2, 8):
+        first, j, sixteen = e.mul(number, 16), group // 2, group % 2
+        dots = t.start("c4", 0, e.mul(number, 4)) if third else t.zeros()
+        for g in range(4):
+            w = []
+            for r in range(t.panels):
+                v = e.and_bytes(e.shr(t.quants(r, 64 * (4 * sixteen + g), e.mul(half, 512)), 2 * j), 3)
                 if third:
-                    _scaled(t, sums, dots, [_q3_scale(t, r, group, half) for r in range(t.panels)])
-                else:
-                    where = e.mul(half, 128)
-                    small = [t.scale_byte(r, 64 + 16 * group, where) for r in range(t.panels)]
-                    _scaled(t, sums, dots, [e.to_float(e.b.and_(both, e.all_ints(15))) for both in small])
+                    bit = e.splat(e.b.trunc(e.add(e.mul(half, 4), j), VI.element))
+                    high = e.b.lshr(t.quants(r, 1024 + 64 * (4 * sixteen + g)), bit)
+                    v = e.or_(v, e.shl(e.and_bytes(high, 1), 2))
+                w.append(v)
+            t.dot(dots, w, 4 * g, base=first)
+        if third:
+            _scaled(t, sums, dots, [_q3_scale(t, r, group, half) for r in range(t.panels)])
+        else:
+            small = [t.scale_byte(r, 64 + 16 * group, e.mul(half, 128)) for r in range(t.panels)]
+            _scaled(t, sums, dots, [e.to_float(e.b.and_(both, e.all_ints(15))) for both in small])
     _finish256(t, t.values(sums), None if third else _mins16(t))
 
 
@@ -243,15 +239,15 @@ def _iq4_xs(t: Tile) -> None:
     """Eight groups of 32, each four vectors: low nibbles are weights 0..15 of the group, high ones 16..31."""
     e = t.e
     sums = t.float_variables()
-    with e.loop(8) as j:
-        dots = t.start("c128", 0, e.mul(j, 4)) if e.isa.unsigned else t.zeros()
+    for j, _, group in t.steps(8, 1):
+        dots = t.start("c128", 0, e.mul(group, 4)) if e.isa.unsigned else t.zeros()
         for half in (0, 1):
             for g in range(4):
                 w = []
                 for r in range(t.panels):
                     v = t.quants(r, 64 * g, e.mul(j, 256))
                     w.append(t.iq4_values(e.and_bytes(e.shr(v, 4) if half else v, 15)))
-                t.dot(dots, w, 16 * half + 4 * g, base=e.mul(j, 32), wide=True)
+                t.dot(dots, w, 16 * half + 4 * g, base=e.mul(group, 32), wide=True)
         _scaled(t, sums, dots, [t.scale_signed_float(r, 32, e.mul(j, 16)) for r in range(t.panels)])
     _finish256(t, t.values(sums))
 

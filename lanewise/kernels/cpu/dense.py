@@ -4,7 +4,7 @@ from lanewise.kernels.cpu.emit import I16, I32, LANES, Emitter, Value
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 from lanewise.kernels.cpu.matmul import MATMUL_ARGUMENTS, walk_tiles
 from lanewise.kernels.cpu.pack import PACK_ARGUMENTS
-from lanewise.kernels.cpu.tile import Ints
+from lanewise.kernels.cpu.tile import Ints, Kept
 
 __all__ = ["DENSE", "dense_matmul", "dense_pack"]
 
@@ -26,20 +26,20 @@ def _multiply(fmt: str, e: Emitter, a: Arguments, chunk: Value, worker: Value) -
     read = {"F32": e.floats, "F16": e.halves, "BF16": e.brain}[fmt]
     rows = e.add(a.x, e.b.mul(a.x_worker, worker))
 
-    def sums(group: Value, first: Value, tokens: int) -> Ints:
-        panels = e.isa.panels
-        weights = [e.add(a.quants, e.b.mul(a.quants_step, e.add(e.mul(group, panels), r))) for r in range(panels)]
-        starts = [e.add(rows, e.b.mul(a.x_step, e.add(first, i))) for i in range(tokens)]
+    def sums(panel: Value, first: Value, panels: int, tokens: int, kept: Kept | None = None) -> Ints:
+        weights = [e.add(a.quants, e.b.mul(a.quants_step, e.add(panel, r))) for r in range(panels)]
+        start = e.add(rows, e.b.mul(a.x_step, first))
         acc = [[e.variable(e.all_floats(0.0)) for _ in range(tokens)] for _ in range(panels)]
         with e.loop(a.blocks) as k:
             w = [read(e.add(base, e.mul(k, vector_bytes))) for base in weights]
-            for i, start in enumerate(starts):
-                x = e.splat_float(e.add(start, e.mul(k, 4)))
+            w = [kept.next(v) for v in w] if kept else w
+            for i in range(tokens):
+                x = e.splat_float(e.add(start, e.mul(k, 4 * tokens)), 4 * i)
                 for r in range(panels):
                     e.set(acc[r][i], e.fma(w[r], x, e.get(acc[r][i])))
         return [[e.get(v) for v in row] for row in acc]
 
-    walk_tiles(e, a, chunk, sums)
+    walk_tiles(e, a, chunk, worker, sums, expand=fmt != "F32")
 
 
 def _pack(fmt: str, e: Emitter, a: Arguments, chunk: Value) -> None:

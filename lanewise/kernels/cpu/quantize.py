@@ -6,17 +6,20 @@ The integers are bit for bit those of `formats.activations`. What stands in fron
     silu   gate / (1 + exp(-gate)) * up
     plain  x
 
-Rows are padded with zeros to a multiple of 32 floats, in x and in weight, so that any k is a whole number of vectors.
+Rows are padded with zeros to a multiple of 32 floats, in x and in weight, so that any k is a whole number of vectors. A record is
+made in one piece and then spread over its tile (`records.py`); a row that is a tile of its own is written in place.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from llvmlite import ir
 
 from lanewise.formats.activations import ZERO_BELOW
 from lanewise.kernels.cpu.emit import F32, I8, I16, I32, LANES, VF, VI, Emitter, Value, vector
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
-from lanewise.kernels.cpu.records import BLOCK, FLOAT, RECORDS, field_offset
+from lanewise.kernels.cpu.records import BLOCK, FLOAT, RECORDS, field_offset, tile_of
 
 __all__ = ["PREPARE_ARGUMENTS", "SOURCES", "prepare"]
 
@@ -31,6 +34,40 @@ SOURCES = ("norm", "silu", "plain")
 Read = Callable[[Value], Value]  # byte offset in the row -> float32[16]
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Where a row's records go: its first word, the tokens of its tile, and room for one record of `nbytes`."""
+
+    place: Value
+    tokens: Value
+    stack: Value
+    nbytes: int
+
+    @contextmanager
+    def record(self, e: Emitter, block: Value) -> Iterator[Value]:
+        """The address to make record number `block` at; it is spread over the tile at the end."""
+        place = e.add(self.place, e.b.mul(e.mul(block, self.nbytes), self.tokens))
+        alone = e.equal(self.tokens, 1)
+        yield e.b.select(alone, place, self.stack)
+        step = e.mul(self.tokens, 4)
+        words = self.nbytes // 4
+        with e.when(e.b.not_(alone)):
+            to = e.variable(place)
+            with e.loop(words // _UNROLLED) as i:
+                _spread(e, e.add(self.stack, e.mul(i, 4 * _UNROLLED)), to, step, _UNROLLED)
+            _spread(e, e.add(self.stack, 4 * (words - words % _UNROLLED)), to, step, words % _UNROLLED)
+
+
+_UNROLLED = 8
+
+
+def _spread(e: Emitter, source: Value, to: Value, step: Value, words: int) -> None:
+    for w in range(words):
+        place = e.get(to)
+        e.store(e.load(I32, source, 4 * w), place)
+        e.set(to, e.add(place, step))
+
+
 def prepare(source: str, kind: str) -> CpuKernel:
     """The kernel for one of SOURCES and one kind of record."""
     return CpuKernel(f"prepare_{source}_{kind}", PREPARE_ARGUMENTS, lambda e, a, chunk, worker: _body(source, kind, e, a, chunk, worker))
@@ -38,6 +75,9 @@ def prepare(source: str, kind: str) -> CpuKernel:
 
 def _body(source: str, kind: str, e: Emitter, a: Arguments, chunk: Value, worker: Value) -> None:
     out = e.add(a.out, e.b.mul(a.out_worker, worker))
+    nbytes = 64 if kind == FLOAT else RECORDS[kind].itemsize
+    with e.b.goto_entry_block():
+        stack = e.b.ptrtoint(e.b.alloca(I8, size=ir.Constant(I32, nbytes)), a.k.type)
     start = e.b.mul(e.b.mul(chunk, a.per_chunk), a.each)
     count = e.sub(e.least(e.add(start, a.per_chunk), a.m), start)
     with e.loop(count) as i:
@@ -48,7 +88,9 @@ def _body(source: str, kind: str, e: Emitter, a: Arguments, chunk: Value, worker
         x = e.add(a.x, e.b.mul(a.x_step, e.get(chosen)))
         other = e.add(a.other, e.b.mul(a.x_step, e.get(chosen))) if source == "silu" else a.other
         read = _SOURCES[source](e, a, x, other)
-        _QUANTIZERS[kind](e, a, read, e.add(out, e.b.mul(a.out_step, row)))
+        first, tokens = tile_of(e, row, a.m)
+        place = e.add(e.add(out, e.b.mul(a.out_step, first)), e.mul(e.sub(row, first), 4))
+        _QUANTIZERS[kind](e, a, read, _Row(place, tokens, stack, nbytes))
 
 
 def _plain(e: Emitter, a: Arguments, x: Value, other: Value) -> Read:
@@ -80,9 +122,9 @@ def _silu(e: Emitter, a: Arguments, gate: Value, up: Value) -> Read:
 _SOURCES: dict[str, Callable[[Emitter, Arguments, Value, Value], Read]] = {"norm": _norm, "silu": _silu, "plain": _plain}
 
 
-def _float_record(e: Emitter, a: Arguments, read: Read, out: Value) -> None:
-    with e.loop(e.div(a.padded, LANES)) as i:
-        e.store(read(e.mul(i, 64)), e.add(out, e.mul(i, 64)))
+def _float_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
+    with e.loop(e.div(a.padded, LANES)) as i, out.record(e, i) as record:
+        e.store(read(e.mul(i, 64)), record)
 
 
 def _scales(e: Emitter, amax: Value) -> tuple[Value, Value]:
@@ -111,11 +153,10 @@ def _store_bytes(e: Emitter, q: Value, address: Value, offset: int) -> None:
     e.store(e.b.trunc(q, vector(I8)), address, offset)
 
 
-def _q8_0_record(e: Emitter, a: Arguments, read: Read, out: Value) -> None:
-    size = RECORDS["q8_0"].itemsize
+def _q8_0_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
     at = {name: field_offset("q8_0", name) for name in ("d", "ds", "c8", "c16", "c128")}
-    with e.loop(e.div(a.k, 32)) as block:
-        record, first = e.add(out, e.mul(block, size)), e.mul(block, 128)
+    with e.loop(e.div(a.k, 32)) as block, out.record(e, block) as record:
+        first = e.mul(block, 128)
         values = [read(e.add(first, 64 * half)) for half in range(2)]
         amax = e.all_floats(0.0)
         for v in values:
@@ -134,15 +175,14 @@ def _q8_0_record(e: Emitter, a: Arguments, read: Read, out: Value) -> None:
             e.store(e.b.mul(s, ir.Constant(I32, offset)), record, at[name])
 
 
-def _q8_k_record(e: Emitter, a: Arguments, read: Read, out: Value) -> None:
+def _q8_k_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
     """Two passes over 256 values, which the first leaves on the stack."""
-    size = RECORDS["q8_k"].itemsize
     at = {name: field_offset("q8_k", name) for name in ("d", "sum32", "sum16", "c4", "c32", "c128")}
     with e.b.goto_entry_block():
         place = e.b.alloca(VF, size=ir.Constant(I32, 256 // LANES))
     stack = e.b.ptrtoint(place, a.k.type)
-    with e.loop(e.div(a.k, BLOCK["q8_k"])) as block:
-        record, first = e.add(out, e.mul(block, size)), e.mul(block, 1024)
+    with e.loop(e.div(a.k, BLOCK["q8_k"])) as block, out.record(e, block) as record:
+        first = e.mul(block, 1024)
         amax = e.variable(e.all_floats(0.0))
         with e.loop(16) as i:
             v = read(e.add(first, e.mul(i, 64)))
@@ -170,7 +210,7 @@ def _all(e: Emitter, condition: Value) -> Value:
     return e.b.icmp_signed("!=", e.splat(e.b.zext(condition, I32)), ir.Constant(VI, [0] * LANES))
 
 
-_QUANTIZERS: dict[str, Callable[[Emitter, Arguments, Read, Value], None]] = {
+_QUANTIZERS: dict[str, Callable[[Emitter, Arguments, Read, _Row], None]] = {
     FLOAT: _float_record,
     "q8_0": _q8_0_record,
     "q8_k": _q8_k_record,

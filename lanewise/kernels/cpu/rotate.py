@@ -1,7 +1,8 @@
 """Queries and keys made ready for attention: per-head RMSNorm, rotation, and keys and values into the paged cache.
 
-The cache of a layer, float16: keys [pages, kv_heads, dim, 16], so that 16 positions are 16 lanes of a score, and values
-[pages, kv_heads, 16, dim]. A page is 16 positions. The rotation's cos and sin are computed once a step, [m, pairs] each.
+The cache, float16: a page is 16 positions of every layer together, so that a sequence that grows touches new memory in one place.
+In it each layer has keys [kv_heads, dim, 16], so that 16 positions are 16 lanes of a score, and values [kv_heads, 16, dim]. The
+rotation's cos and sin are computed once a step, [m, pairs] each.
 """
 
 from llvmlite import ir
@@ -12,9 +13,12 @@ from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 __all__ = ["ROTATE_ARGUMENTS", "rotate_kernel", "to_half"]
 
 # qkv: float32 rows, row_step bytes each: heads, then kv_heads keys, then kv_heads values, `dim` wide; q_norm, k_norm: float32[dim]
-# or 0; cos, sin: float32[m, pairs]; slots: int32[m], page * 16 + offset; keys, values: the layer's cache; m rows,
-# per_chunk of them in a chunk: neighbours write the same cache lines of a page and belong to one thread
-ROTATE_ARGUMENTS = ("qkv", "row_step", "heads", "kv_heads", "q_norm", "k_norm", "eps", "cos", "sin", "slots", "keys", "values", "m", "per_chunk")
+# or 0; cos, sin: float32[m, pairs]; slots: int32[m], page * 16 + offset; keys, values: the layer's places in page 0,
+# page_step bytes from page to page; m rows, per_chunk of them in a chunk: neighbours write the same cache lines of a page and
+# belong to one thread
+ROTATE_ARGUMENTS = (
+    "qkv", "row_step", "heads", "kv_heads", "q_norm", "k_norm", "eps", "cos", "sin", "slots", "keys", "values", "page_step", "m", "per_chunk",
+)  # fmt: skip
 
 
 def rotate_kernel(dim: int, pairs: int, interleaved: bool) -> CpuKernel:
@@ -45,7 +49,7 @@ def _row(dim: int, pairs: int, interleaved: bool, e: Emitter, a: Arguments, row:
         key = e.add(after, e.mul(h, 4 * dim))
         _head(dim, pairs, interleaved, e, key, a.k_norm, a.real("eps"), turn)
         value = e.add(key, e.b.mul(a.kv_heads, e.index(4 * dim)))
-        head = e.mul(e.add(e.b.mul(page, a.kv_heads), h), 2 * dim * LANES)
+        head = e.add(e.b.mul(page, a.page_step), e.mul(h, 2 * dim * LANES))
         keys, values = e.add(e.add(a.keys, head), e.mul(offset, 2)), e.add(e.add(a.values, head), e.mul(offset, 2 * dim))
         for j in range(0, dim, LANES):
             e.store(to_half(e, e.floats(key, 4 * j)), stack, 2 * j)

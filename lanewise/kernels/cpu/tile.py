@@ -1,28 +1,68 @@
 """A tile of a product while it is emitted: some tokens by some panels of 16 rows, and where their operands are.
 
-The tile stands at one block of k. Vectors of w are loaded per panel, activations broadcast per token.
+The tile stands at one block of k. Vectors of w are loaded per panel, activations broadcast per token. What a format computes from
+weights alone passes through `once`: a panel that many tiles will multiply is walked first by a tile of no tokens, which keeps
+those vectors; the tiles behind it read them back in the same order instead of unpacking again.
 """
+
+from collections.abc import Iterator
 
 from lanewise.formats.iq4 import VALUES
 from lanewise.kernels.cpu.dots import dot2, dot4, lookup16
 from lanewise.kernels.cpu.emit import Emitter, Value
 from lanewise.kernels.cpu.records import field_offset
 
-__all__ = ["Ints", "Tile"]
+__all__ = ["KEPT_BYTES", "Ints", "Kept", "Tile"]
 
 Ints = list[list[Value]]  # [panels][tokens]
 AHEAD = {"quants": 4096, "scales": 1024}  # bytes between what is read and what is asked for, as measured
+KEPT_BYTES = 24  # of a panel, at most, for each column of a quantized w
+
+
+class Kept:
+    """Vectors computed from the weights of a panel, one after the other from `address` on: written once, then read by every tile."""
+
+    def __init__(self, e: Emitter, address: Value, *, write: bool) -> None:
+        self._e, self.writes = e, write
+        self._place = e.variable(address)
+
+    def next(self, value: Value) -> Value:
+        """`value`, written to the next place; or what was written there."""
+        place = self._e.get(self._place)
+        self._e.set(self._place, self._e.add(place, 64))
+        if not self.writes:
+            return self._e.load(value.type, place)
+        self._e.store(value, place)
+        return value
 
 
 class Tile:
     """acc[panel][token] are float32[16] sums so far; a block's `multiply` replaces them."""
 
-    def __init__(self, e: Emitter, activation: str, quants: list[Value], scales: list[Value], rows: list[Value], acc: Ints) -> None:
-        """quants, scales: addresses of this block in the planes of each panel; rows: of this block's record of each token."""
+    def __init__(self, e: Emitter, activation: str, quants: list[Value], scales: list[Value], x: Value, acc: Ints, kept: Kept | None = None) -> None:
+        """quants, scales: addresses of this block in the planes of each panel; x: of this block's records of the tile's tokens."""
         self.e, self.acc = e, acc
-        self.panels, self.tokens = len(quants), len(rows)
+        self.panels, self.tokens = len(acc), len(acc[0])
         self._asked: set[tuple[str, int, int]] = set()
-        self._activation, self._quants, self._scales, self._rows = activation, quants, scales, rows
+        self._activation, self._quants, self._scales, self._x, self._kept = activation, quants, scales, x, kept
+
+    def once(self, value: Value) -> Value:
+        """64 bytes that depend on weights alone. Where they were kept, what computes `value` is dead code that LLVM removes."""
+        return self._kept.next(value) if self._kept else value
+
+    def steps(self, outer: int, inner: int) -> Iterator[tuple[Value, int, Value]]:
+        """The groups of a block in order, as (i, j, i * inner + j): a loop over i with j unrolled. The first two are for the weights.
+
+        Where weights were kept, one loop over the last, which is for x: the less stands in a loop, the better the compiler keeps sums in
+        registers, and what the first two would compute is dead code.
+        """
+        if self._kept and not self._kept.writes:
+            with self.e.loop(outer * inner) as number:
+                yield self.e.index(0), 0, number
+        else:
+            with self.e.loop(outer) as i:
+                for j in range(inner):
+                    yield i, j, self.e.add(self.e.mul(i, inner), j)
 
     # weights
 
@@ -68,11 +108,18 @@ class Tile:
 
     def x_float(self, token: int, name: str) -> Value:
         """A float32 field of the token's record, in all lanes."""
-        return self.e.splat_float(self._rows[token], field_offset(self._activation, name))
+        return self.e.splat_float(self._x, self._word(token, field_offset(self._activation, name)))
 
     def x_int(self, token: int, name: str, offset: int = 0, moved: Value | int = 0) -> Value:
         """An int32 of a field, in all lanes; offsets in bytes."""
-        return self.e.splat_int(self.e.add(self._rows[token], moved), field_offset(self._activation, name) + offset)
+        return self.e.splat_int(self._moved(moved), self._word(token, field_offset(self._activation, name) + offset))
+
+    def _word(self, token: int, offset: int) -> int:
+        """Where the word at `offset` of a token's record is (`records.py`)."""
+        return self.tokens * offset + 4 * token
+
+    def _moved(self, offset: Value | int) -> Value:
+        return self._x if isinstance(offset, int) and offset == 0 else self.e.add(self._x, self.e.mul(self.e.index(offset), self.tokens))
 
     # integer sums
 
@@ -86,14 +133,15 @@ class Tile:
 
     def dot(self, dots: Ints, w: list[Value], k: int, *, base: Value | int = 0, wide: bool = False) -> None:
         """dots += w . x[base + k .. + 3] for every token and panel."""
+        w = [self.once(v) for v in w]
         for i in range(self.tokens):
-            x = self.e.splat_int(self.e.add(self._rows[i], base), k)
+            x = self.e.splat_int(self._moved(base), self._word(i, k))
             for r in range(self.panels):
                 dots[r][i] = dot4(self.e, dots[r][i], w[r], x, wide=wide)
 
     def dot_minima(self, totals: Ints, panel: int, even: Value, odd: Value, name: str, offset: int, moved: Value | int = 0) -> None:
         """totals += minima of two neighbouring groups . their sums, int16 at `offset` bytes of field `name`."""
-        pairs = self.e.or_(even, self.e.shl(odd, 16))
+        pairs = self.once(self.e.or_(even, self.e.shl(odd, 16)))
         for i in range(self.tokens):
             totals[panel][i] = dot2(self.e, totals[panel][i], pairs, self.x_int(i, name, offset, moved))
 

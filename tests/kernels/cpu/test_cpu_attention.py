@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.cpu import BEST, FUSED, HERE, call
 
-from lanewise.kernels.cpu.attention import SPLIT, TASK_FIELDS, TASK_ROWS, attend_kernel, combine_kernel, state_floats
+from lanewise.kernels.cpu.attention import SPLIT, TASK_FIELDS, TASK_ROWS, attend_kernel, combine_kernel, scratch_bytes, state_floats
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.oracle import ORACLES
 from lanewise.oracle.cases import paged
@@ -42,10 +42,11 @@ def attend(arguments: Arguments, isa: str = BEST, *, spread: bool = False) -> np
     numbers = np.array(tasks, np.int64).reshape(-1, TASK_FIELDS)
     splits = -(-int(context.max(initial=1)) // SPLIT) if spread else 0
     partial = np.full(len(tasks) * heads * max(splits, 1) * TASK_ROWS * state_floats(dim), np.nan, np.float32)
-    scratch = np.full(TASK_ROWS * (SPLIT + 2 * state_floats(dim)) + MARGIN, np.nan, np.float32)
+    scratch = np.full(scratch_bytes(dim) // 4 + MARGIN, np.nan, np.float32)
     call(
-        attend_kernel(dim), isa, len(tasks) * kv_heads * max(splits, 1), q=rows, q_step=rows.strides[0], keys=k, values=v, tasks=numbers, y=out,
-        y_step=out.strides[0], heads=heads, kv_heads=kv_heads, scale=float(scale), window=window[0] if window else 0, scratch=scratch,
+        attend_kernel(dim), isa, len(tasks) * kv_heads * max(splits, 1), q=rows, q_step=rows.strides[0], keys=k, values=v,
+        page_step=k[0].nbytes, tasks=numbers, y=out, y_step=out.strides[0], heads=heads, kv_heads=kv_heads,
+        scale=float(scale), window=window[0] if window else 0, scratch=scratch,
         scratch_step=scratch.nbytes, splits=splits, partial=partial,
     )  # fmt: skip
     if spread:

@@ -10,6 +10,7 @@ from lanewise.contract import dtype
 from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.emit import LANES
+from lanewise.kernels.cpu.records import MANY
 from lanewise.oracle import ORACLES, worst
 
 # Two instruction sets for every format, the others for what they differ in: 8-bit weights, tables, nibbles in place, float16.
@@ -58,6 +59,9 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows_and_in_any_chunk(isa: 
         np.testing.assert_array_equal(matmul(x[:m], raw, fmt, isa), alone[:m])
     np.testing.assert_array_equal(matmul(x, raw, fmt, isa, per_chunk=3), alone)
     np.testing.assert_array_equal(matmul(x[:, :], raw[16:], fmt, isa), alone[:, 16:])
+    many = np.arange(MANY + 12) % MOST_ROWS  # weights are unpacked once for all of them
+    for m in (MANY - 1, MANY, MANY + 5, len(many)):
+        np.testing.assert_array_equal(matmul(x[many[:m]], raw, fmt, isa), alone[many[:m]])
 
 
 @pytest.mark.parametrize(("isa", "fmt"), QUANT_PAIRS)
@@ -90,7 +94,9 @@ def test_extreme_codes_and_scales_are_within_the_bound(isa: str, fmt: str, byte:
     k = raw.shape[1] // FORMATS[fmt].nbytes * FORMATS[fmt].block
     x = np.stack([np.full(k, 3.7), np.full(k, -3.7), np.where(np.arange(k) % 2, 1, -1), np.full(k, 1e-30)]).astype(np.float32)
     want, bound = (f(x, raw, fmt, integer=True) for f in (ORACLES["quant_linear"].compute, ORACLES["quant_linear"].bound))
-    assert worst(matmul(x, raw, fmt, isa), want, bound) <= 1
+    got = matmul(x, raw, fmt, isa)
+    assert worst(got, want, bound) <= 1
+    np.testing.assert_array_equal(matmul(np.tile(x, (MANY, 1)), raw, fmt, isa), np.tile(got, (MANY, 1)))
 
 
 @pytest.mark.parametrize(("isa", "fmt"), PAIRS)

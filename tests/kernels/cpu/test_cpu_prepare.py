@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from support.cpu import BEST, FUSED, HERE, fields_of, pad, records
+from support.cpu import BEST, FUSED, HERE, apart, fields_of, pad, records
 
 from lanewise.formats.activations import ZERO_BELOW, quantize_q8_0, quantize_q8_k
 from lanewise.kernels.cpu.quantize import SOURCES
-from lanewise.kernels.cpu.records import FLOAT
+from lanewise.kernels.cpu.records import FLOAT, MANY
 from lanewise.oracle import ORACLES
 
 EVERY_ISA = pytest.mark.parametrize("isa", HERE)
@@ -38,12 +38,12 @@ def _inputs() -> dict[str, np.ndarray]:
 INPUTS = _inputs()
 
 
-def _check(out: np.ndarray, kind: str, x: np.ndarray) -> None:
+def _check(out: np.ndarray, kind: str, x: np.ndarray, isa: str) -> None:
     """Every field of the records against the definition's integers for x."""
     if kind == FLOAT:
-        np.testing.assert_array_equal(fields_of(out, kind), pad(x))
+        np.testing.assert_array_equal(fields_of(out, kind, isa), pad(x))
         return
-    got, (m, k) = fields_of(out, kind), x.shape
+    got, (m, k) = fields_of(out, kind, isa), x.shape
     want = quantize_q8_0(x) if kind == "q8_0" else quantize_q8_k(x)
     np.testing.assert_array_equal(got["q"].reshape(m, k), want.q)
     np.testing.assert_array_equal(np.isnan(got["d"]), np.isnan(want.d))
@@ -67,7 +67,7 @@ def _check(out: np.ndarray, kind: str, x: np.ndarray) -> None:
 def test_plain_records_are_the_definition_bit_for_bit(isa: str, kind: str) -> None:
     for x in INPUTS.values():
         with np.errstate(all="ignore"):
-            _check(records(x, kind, isa), kind, x)
+            _check(records(x, kind, isa), kind, x, isa)
 
 
 @EVERY_ISA
@@ -77,7 +77,7 @@ def test_what_stands_in_front_is_within_its_bound(isa: str, source: str) -> None
         x = INPUTS[name][:, :730]  # no multiple of a vector
         other = np.roll(INPUTS["normal"], 1, axis=1)[:, :730]
         op, given = (ORACLES["rms_norm"], (x, other[0], EPS)) if source == "norm" else (ORACLES["silu_mul"], (x, other))
-        got = fields_of(records(x, FLOAT, isa, source, other[0] if source == "norm" else other, EPS), FLOAT)
+        got = fields_of(records(x, FLOAT, isa, source, other[0] if source == "norm" else other, EPS), FLOAT, isa)
         assert op.worst(got[:, :730], *given) <= 1
         assert not got[:, 730:].any()
 
@@ -87,7 +87,7 @@ def test_silu_at_the_ends_of_exp_is_within_its_bound(isa: str) -> None:
     gate = np.float32([0, 1e-40, 1e-30, 0.5, 20, 87, 88.5, 89, 103, 200, 1e30])
     gate = np.concatenate([gate, -gate])[None]
     up = np.full_like(gate, 1.5)
-    assert ORACLES["silu_mul"].worst(fields_of(records(gate, FLOAT, isa, "silu", up), FLOAT)[:, : gate.shape[1]], gate, up) <= 1
+    assert ORACLES["silu_mul"].worst(fields_of(records(gate, FLOAT, isa, "silu", up), FLOAT, isa)[:, : gate.shape[1]], gate, up) <= 1
 
 
 @EVERY_ISA
@@ -97,23 +97,31 @@ def test_a_fused_source_is_quantized_as_if_it_had_gone_to_memory(isa: str, sourc
     for name in ("normal", "zeros", "spike", "small"):
         x, other = INPUTS[name], np.roll(INPUTS["normal"], 1, axis=1)
         beside = other[0] if source == "norm" else other
-        _check(records(x, kind, isa, source, beside, EPS), kind, fields_of(records(x, FLOAT, isa, source, beside, EPS), FLOAT))
+        _check(records(x, kind, isa, source, beside, EPS), kind, fields_of(records(x, FLOAT, isa, source, beside, EPS), FLOAT, isa), isa)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_instruction_set_with_fma_prepares_the_same_bits(source: str) -> None:
     x, other = INPUTS["normal"], np.roll(INPUTS["normal"], 1, axis=1)
     beside = {"norm": other[0], "silu": other, "plain": None}[source]
-    best = records(x, FLOAT, BEST, source, beside, EPS)
+    best = apart(records(x, FLOAT, BEST, source, beside, EPS), BEST)
     for isa in FUSED:
-        np.testing.assert_array_equal(records(x, FLOAT, isa, source, beside, EPS), best)
+        np.testing.assert_array_equal(apart(records(x, FLOAT, isa, source, beside, EPS), isa), best)
+
+
+@EVERY_ISA
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_rows_are_each_what_they_are_alone(isa: str, kind: str) -> None:
+    x = np.tile(INPUTS["normal"], (5, 1)) * np.arange(1, 36, dtype=np.float32)[:, None]
+    for m in (MANY - 1, MANY, len(x)):
+        _check(records(x[:m], kind, isa, per_chunk=4), kind, x[:m], isa)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_may_be_chosen_and_shared_out_in_chunks(kind: str) -> None:
     x, weight = INPUTS["normal"], INPUTS["spike"][0]
-    every = records(x, kind, BEST, "norm", weight, EPS)
-    np.testing.assert_array_equal(records(x, kind, BEST, "norm", weight, EPS, per_chunk=3), every)
+    every = apart(records(x, kind, BEST, "norm", weight, EPS), BEST)
+    np.testing.assert_array_equal(apart(records(x, kind, BEST, "norm", weight, EPS, per_chunk=3), BEST), every)
     chosen = np.array([6, 0, 0, 3], np.int32)
-    np.testing.assert_array_equal(records(x, kind, BEST, "norm", weight, EPS, rows=chosen, per_chunk=2), every[chosen])
+    np.testing.assert_array_equal(apart(records(x, kind, BEST, "norm", weight, EPS, rows=chosen, per_chunk=2), BEST), every[chosen])
     assert len(records(x[:0], kind, BEST, "norm", weight, EPS)) == 0

@@ -35,7 +35,8 @@ def _run(isa: str, shape: tuple[int, int, bool], x: np.ndarray, positions: np.nd
     values = np.full((PAGES, KV_HEADS, LANES, dim), GUARD, np.float16)
     call(
         rotate_kernel(dim, pairs, interleaved), isa, m, qkv=rows, row_step=rows.strides[0], heads=HEADS, kv_heads=KV_HEADS,
-        q_norm=norms[0], k_norm=norms[1], eps=EPS, cos=cos, sin=sin, slots=slots.astype(np.int32), keys=keys, values=values, m=m, per_chunk=1,
+        q_norm=norms[0], k_norm=norms[1], eps=EPS, cos=cos, sin=sin, slots=slots.astype(np.int32), keys=keys, values=values,
+        page_step=keys[0].nbytes, m=m, per_chunk=1,
     )  # fmt: skip
     assert (rows[:, rows.shape[1] - 5 :] == 7).all()
     return rows[:, : rows.shape[1] - 5].reshape(x.shape), keys.transpose(0, 3, 1, 2), values.swapaxes(1, 2)
@@ -109,7 +110,8 @@ def test_the_cases_of_the_oracle_hold(case: Any) -> None:
     cache = [np.zeros((1, 1, dim, LANES), np.float16) for _ in range(2)]
     call(
         rotate_kernel(dim, len(freq), interleaved), BEST, m, qkv=rows, row_step=rows.strides[0], heads=heads, kv_heads=1, q_norm=0, k_norm=0,
-        eps=EPS, cos=cos, sin=sin, slots=slots, keys=cache[0], values=cache[1], m=m, per_chunk=1,
+        eps=EPS, cos=cos, sin=sin, slots=slots,
+        keys=cache[0], values=cache[1], page_step=cache[0][0].nbytes, m=m, per_chunk=1,
     )  # fmt: skip
     assert ORACLES["rope"].worst(rows[:, :heads], *case.arguments()) <= 1
 
