@@ -156,6 +156,7 @@ def test_records_are_not_replaced_while_a_product_may_still_read_them(model: Any
     runner = _runner(model("llama", "mixed"), 4)
     program, library = build(runner.model, Shape(rows=1, logits=0, tasks=1, splits=0)), runner.model.library
     assert not [op for op in program.ops.tolist() if op[2] == 0 and op[3]]  # one row: each worker fills records of its own
+    assert program.ops[0, 3]  # from the embedding's row, which one of them has written
     runner.step(_batch([(IDS, 0, [0, 1, 2])]))
     program = build(runner.model, Shape(rows=len(IDS), logits=1, tasks=7, splits=0))
     prepares = {library.address(f"prepare_{source}_{kind}") for source in SOURCES for kind in RECORDS}

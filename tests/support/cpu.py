@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import hashlib
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -76,6 +77,17 @@ def map_vectors(functions: dict[str, Callable[..., Value]], isa: str, *operands:
     given = dict(zip(inputs, operands, strict=True))
     snippet("map_vectors", ("count", *inputs, *functions), body, isa, count=count // LANES, **given, **results)
     return results
+
+
+def at_the_edge(array: np.ndarray) -> np.ndarray:
+    """A copy that ends where its page ends. The next page may not be touched: a read there ends the process."""
+    size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    room = np.frombuffer(mmap.mmap(-1, size + mmap.PAGESIZE), np.uint8)
+    next_page = ctypes.c_void_p(room.ctypes.data + size)
+    assert ctypes.CDLL(None).mprotect(next_page, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    copy = room[size - array.nbytes : size].view(array.dtype).reshape(array.shape)
+    copy[:] = array
+    return copy
 
 
 # weights and activations

@@ -71,6 +71,7 @@ class Buffers:
     own_records: NDArray[np.uint8]
     own_step: int
     turns: dict[Rope, tuple[NDArray[np.float32], NDArray[np.float32]]]
+    tokens: NDArray[np.int32]
     slots: NDArray[np.int32]
     logit_rows: NDArray[np.int32]
     tasks: NDArray[np.int64]
@@ -101,6 +102,7 @@ class Buffers:
             own_records=aligned(threads * own_step),
             own_step=own_step,
             turns={rope: _turns(rope, rows) for rope in ropes},
+            tokens=aligned(4 * rows).view(np.int32),
             slots=aligned(4 * rows).view(np.int32),
             logit_rows=aligned(4 * rows).view(np.int32),
             tasks=aligned(8 * rows * TASK_FIELDS).view(np.int64).reshape(rows, TASK_FIELDS),

@@ -58,9 +58,17 @@ def _attention(*arguments: Any) -> F32:
     return attention(*arguments)
 
 
+def _embedding(*arguments: Any) -> F32:
+    """y[m,n] = w[token[m],n]"""
+    from lanewise.backends.cpu.single import embedding
+
+    return embedding(*arguments)
+
+
 register(Kernel("cpu_linear", "linear", _linear, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")
 register(
     Kernel("cpu_quant_linear", "quant_linear", _quant_linear, (_CPU, _F32, _FORMAT, _BLOCKS), "CPU_KERNELS", "cpu"),
     before="reference_quant_linear",
 )
 register(Kernel("cpu_attention", "attention", _attention, (_CPU, _F32, _HEAD), "CPU_KERNELS", "cpu"), before="reference_attention")
+register(Kernel("cpu_embedding", "embedding", _embedding, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_embedding")

@@ -45,7 +45,7 @@ class Profiler:
         self._runner = runner
         self._clock = clock_kernel()
         self._library = Library([self._clock], model.library.isa)
-        kernels = kernels_of(model.spec, {weight: packed.format for weight, packed in model.packed.items()})
+        kernels = kernels_of(model.spec, model.embedding.format.name, {weight: packed.format for weight, packed in model.packed.items()})
         self._kernels = {model.library.address(kernel.name): kernel for kernel in kernels}
 
     def step(self, batch: Batch) -> list[OpTime]:

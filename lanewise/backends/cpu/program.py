@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from lanewise.backends.cpu.buffers import Buffers, Cache, Widest, padded, row_bytes
 from lanewise.backends.cpu.weights import PackedWeight, activation_of, kernels_for
+from lanewise.files import Tensor
 from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.attention import TASK_ROWS, attend_kernel, combine_kernel, state_floats
 from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.dense import DENSE
+from lanewise.kernels.cpu.embed import embed_kernel
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.isa import Isa
 from lanewise.kernels.cpu.kernel import CpuKernel, float_bits
@@ -29,6 +31,7 @@ from lanewise.models.spec import Attention, Linear, Mlp, ModelSpec, Weight
 __all__ = ["Model", "Program", "Shape", "build", "kernels_of", "partial_bytes", "widest"]
 
 _CHUNKS_PER_THREAD = 4
+_EMBED_ROWS = 4  # in a chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,10 @@ class Program:
 
 @dataclass(slots=True)
 class Model:
-    """A spec with its weights packed and its buffers made."""
+    """A spec with its weights packed and its buffers made; rows of the embedding are read from the file as they are needed."""
 
     spec: ModelSpec
+    embedding: Tensor
     packed: dict[Weight, PackedWeight]
     vectors: dict[Weight, NDArray[np.float32]]
     buffers: Buffers
@@ -65,9 +69,9 @@ class Model:
     partial: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
 
 
-def kernels_of(spec: ModelSpec, formats: dict[Weight, str]) -> list[CpuKernel]:
+def kernels_of(spec: ModelSpec, embedding: str, formats: dict[Weight, str]) -> list[CpuKernel]:
     """Every kernel that a model needs. Raises FormatError for a weight in a format without one."""
-    found: list[CpuKernel] = []
+    found = [embed_kernel(embedding)]
     for kind in {activation_of(fmt) for fmt in formats.values()}:
         found += [prepare(source, kind) for source in ("norm", "silu", "plain")]
     for fmt in set(formats.values()):
@@ -96,6 +100,7 @@ class _Builder:
         self.prepared = ""  # the kind of record that is ready
 
     def program(self) -> Program:
+        self._embed()
         cache = self.m.cache
         assert cache, "the runner allocates a cache before a step"
         for layer, (keys, values) in zip(self.m.spec.layers, cache.places, strict=True):
@@ -110,6 +115,14 @@ class _Builder:
         table = kernel.pack(**values)
         self.kept.append(table)
         self.ops.append((self.m.library.address(kernel.name), table.ctypes.data, chunks, int(barrier)))
+
+    def _embed(self) -> None:
+        b, rows, table = self.b, self.shape.rows, self.m.embedding
+        self._op(
+            embed_kernel(table.format.name), -(-rows // _EMBED_ROWS), barrier=True, raw=table.data.ctypes.data, row_bytes=table.data.shape[-1],
+            blocks=self.m.spec.hidden // table.format.block, tokens=b.tokens.ctypes.data, x=b.x.ctypes.data, x_step=b.x.strides[0],
+            m=rows, per_chunk=_EMBED_ROWS,
+        )  # fmt: skip
 
     def _attention(self, a: Attention, cache: dict[str, int]) -> None:
         b, rows = self.b, self.shape.rows

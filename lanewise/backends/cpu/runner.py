@@ -15,7 +15,7 @@ from lanewise.backends.cpu.weights import Arena, aligned, pack_weight, padded_ve
 from lanewise.backends.memory import require
 from lanewise.backends.reference.ops import rotation
 from lanewise.errors import SettingError, ShapeError
-from lanewise.files import ModelFile, Tensor
+from lanewise.files import ModelFile
 from lanewise.kernels.cpu.attention import SPLIT, TASK_ROWS
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.emit import LANES
@@ -47,14 +47,14 @@ class CpuBackend:
         isa = selected()
         threads = threads or settings.get("THREADS") or physical_cores()
         tensors = {w: file.tensor(w.name, w.shape) for w in spec.weights()}
-        looked_up = tensors[spec.embedding]
+        embedding = tensors[spec.embedding]
         if spec.head.weight != spec.embedding:
             del tensors[spec.embedding]  # rows of it are read from the file as they are needed
         formats = {w: t.format.name for w, t in tensors.items() if len(w.shape) == 2}
         require(sum(t.nbytes for t in tensors.values()), f"the weights of {file.path}")
         for weight, fmt in formats.items():
             require_kernel("quant_linear", host(), n=weight.shape[0], k=weight.shape[1], format=fmt)
-        library = Library(kernels_of(spec, formats), isa)
+        library = Library(kernels_of(spec, embedding.format.name, formats), isa)
         pool = ThreadPool(isa, threads)
         packed, vectors, arena = {}, {}, Arena()
         done, total = 0, sum(t.nbytes for t in tensors.values())
@@ -67,8 +67,8 @@ class CpuBackend:
             if progress:
                 progress("load", done, total)
         sizes = widest(spec, formats, isa)
-        model = Model(spec, packed, vectors, Buffers.make(spec, 1, threads, sizes), None, library, threads, np.empty((0, spec.vocab), np.float32))
-        return CpuRunner(model, looked_up, pool, sizes)
+        buffers, logits = Buffers.make(spec, 1, threads, sizes), np.empty((0, spec.vocab), np.float32)
+        return CpuRunner(Model(spec, embedding, packed, vectors, buffers, None, library, threads, logits), pool, sizes)
 
 
 class CpuRunner:
@@ -76,9 +76,9 @@ class CpuRunner:
 
     notes: tuple[str, ...] = ()
 
-    def __init__(self, model: Model, embedding: Tensor, pool: ThreadPool, sizes: Widest) -> None:
+    def __init__(self, model: Model, pool: ThreadPool, sizes: Widest) -> None:
         self.spec = model.spec
-        self.model, self._embedding, self.pool, self._widest = model, embedding, pool, sizes
+        self.model, self.pool, self._widest = model, pool, sizes
         self._programs: dict[Shape, Program] = {}
         self._parameters = self.spec.parameters
         self._inv_freq = {rope: np.array(rope.inv_freq) for rope in model.buffers.turns}
@@ -102,7 +102,7 @@ class CpuRunner:
         b = self.model.buffers
         if rows and not 0 <= batch.tokens.min() <= batch.tokens.max() < self.spec.vocab:
             raise ShapeError(f"token ids run from {batch.tokens.min()} to {batch.tokens.max()}; the vocabulary has {self.spec.vocab}")
-        b.x[:rows, : self.spec.hidden] = self._embedding.format.dequantize(self._embedding.data[batch.tokens])
+        b.tokens[:rows] = batch.tokens
         for rope, freq in self._inv_freq.items():
             cos, sin = rotation(batch.positions, freq, rope.magnitude)
             b.turns[rope][0][:rows], b.turns[rope][1][:rows] = cos, sin

@@ -12,6 +12,7 @@ from lanewise.kernels.cpu.attention import TASK_ROWS, attend_kernel, scratch_byt
 from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.dense import DENSE
+from lanewise.kernels.cpu.embed import embed_kernel
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.isa import selected
 from lanewise.kernels.cpu.kernel import CpuKernel, float_bits
@@ -20,7 +21,7 @@ from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import record_bytes
 from lanewise.kernels.cpu.threads import ThreadPool
 
-__all__ = ["attention", "product"]
+__all__ = ["attention", "embedding", "product"]
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -96,6 +97,23 @@ def attention(q: F32, keys: F32, values: F32, page_table: Ints, query_start: Int
     )  # fmt: skip
     pool.close()
     return np.array(y)
+
+
+def embedding(w: F32, tokens: Ints) -> F32:
+    """y[m,k] = w[tokens[m],k]. Raises ShapeError for a token outside the vocabulary."""
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < len(w):
+        raise ShapeError(f"token ids run from {tokens.min()} to {tokens.max()}; the vocabulary has 0 to {len(w) - 1}")
+    kernel = embed_kernel("F32")
+    library, pool = Library([kernel], selected()), ThreadPool(selected(), 1)
+    table, ids = np.ascontiguousarray(w, np.float32), np.ascontiguousarray(tokens, np.int32)
+    m, k = len(ids), table.shape[1]
+    y = np.zeros((m, k), np.float32)
+    _run(
+        library, pool, kernel, m, raw=table.ctypes.data, row_bytes=4 * k, blocks=k, tokens=ids.ctypes.data, x=y.ctypes.data, x_step=4 * k,
+        m=m, per_chunk=1,
+    )  # fmt: skip
+    pool.close()
+    return y
 
 
 def _run(library: Library, pool: ThreadPool, kernel: CpuKernel, chunks: int, **arguments: int) -> None:

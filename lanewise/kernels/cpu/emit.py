@@ -92,10 +92,14 @@ class Emitter:
 
     def halves(self, address: Value, offset: Index = 0) -> Value:
         """16 float16, widened."""
+        return self.widen(self.load(vector(I16), address, offset))
+
+    def widen(self, bits: Value) -> Value:
+        """16 float32 from the bits of 16 float16."""
         if self.isa.f16:
-            return self.b.fpext(self.load(vector(F16), address, offset), VF)
+            return self.b.fpext(self.b.bitcast(bits, vector(F16)), VF)
         # Without the instruction: the bits, moved to float32's place, are 2^112 too small; Inf and NaN keep their exponent.
-        bits = self.b.zext(self.load(vector(I16), address, offset), VI)
+        bits = self.b.zext(bits, VI)
         value = self.b.bitcast(self.shl(self.b.and_(bits, self.all_ints(0x7FFF)), 13), VF)
         value = self.b.bitcast(self.b.fmul(value, self.all_floats(2.0**112)), VI)
         special = self.b.icmp_signed(">=", self.b.and_(bits, self.all_ints(0x7FFF)), self.all_ints(0x7C00))

@@ -14,7 +14,7 @@ from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.emit import I8, I16, I32, LANES, Emitter, Value
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 
-__all__ = ["PACK_ARGUMENTS", "pack_kernel", "scale_bytes_6bit"]
+__all__ = ["PACK_ARGUMENTS", "pack_kernel", "scale_bytes_6bit", "scale_bytes_iq4_xs"]
 
 # raw: GGUF rows, row_bytes each, n of them; quants, scales: the planes, with their panel steps; a chunk is one panel
 PACK_ARGUMENTS = ("raw", "row_bytes", "n", "blocks", "quants", "quants_step", "scales", "scales_step")
@@ -58,7 +58,7 @@ def scale_bytes_6bit(e: Emitter, block: Value) -> list[Value]:
     return scales + minima
 
 
-def _scale_bytes_iq4_xs(e: Emitter, block: Value) -> list[Value]:
+def scale_bytes_iq4_xs(e: Emitter, block: Value) -> list[Value]:
     """8 scales of 6 bits less 32: low 4 in nibbles from offset 4, high 2 in the 16 bits at offset 2."""
     high = e.load(I16, block, 2)
     found = []
@@ -91,7 +91,7 @@ LAYOUTS: dict[str, Layout] = {
     "Q4_K": Layout(_words(16, 32), (0, 2), scale_bytes_6bit),
     "Q5_K": Layout((*_words(48, 32), *_words(16, 8)), (0, 2), scale_bytes_6bit),
     "Q6_K": Layout(_q6_words(), (208,), _plain_bytes(192, 16)),
-    "IQ4_XS": Layout(_words(8, 32), (0,), _scale_bytes_iq4_xs),
+    "IQ4_XS": Layout(_words(8, 32), (0,), scale_bytes_iq4_xs),
 }
 
 

@@ -13,6 +13,7 @@ from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import assembly, compile_object
 from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.dots import EXPECTED
+from lanewise.kernels.cpu.embed import embed_kernel
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.isa import ISAS
 from lanewise.kernels.cpu.kernel import CpuKernel
@@ -31,7 +32,10 @@ PAIRS += [(isa, fmt) for isa in ("x86-64-v4", "x86-64-v3+avxvnni", "x86-64-v2", 
 DOT_LANES = {"vnni512": 16, "vnni256": 8, "maddubs256": 8, "maddubs128": 4, "usdot": 4, "sdot": 4}
 # Vectors that an inner loop of a prompt's tiles or of one token puts on the stack for want of registers. Only to go down.
 SPILLED = {"Q4_1": 1, "Q5_1": 1, "Q3_K": 4}
-OTHER_KERNELS: tuple[CpuKernel, ...] = (attend_kernel(LANES), rotate_kernel(64, 32, False), prepare("norm", "q8_k"), pack_kernel("Q4_K"))
+OTHER_KERNELS: tuple[CpuKernel, ...] = (
+    *(attend_kernel(LANES), rotate_kernel(64, 32, False), prepare("norm", "q8_k"), pack_kernel("Q4_K")),
+    *(embed_kernel("IQ4_XS"), embed_kernel("F16")),
+)
 
 
 @functools.cache
