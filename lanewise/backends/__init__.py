@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from lanewise.backends.base import Backend, Batch, Progress, Runner
+from lanewise.backends.base import Backend, Batch, Distribution, Progress, Runner
 
 from lanewise.backends.reference import ReferenceBackend  # isort: skip (its kernels come before those that go in front of them)
 from lanewise.backends.cpu import kernels as _cpu_kernels  # noqa: F401  (importing it fills the registry)
 from lanewise.errors import DeviceError
 
-__all__ = ["DEVICES", "Backend", "Batch", "Progress", "Runner", "backend_for"]
+__all__ = ["DEVICES", "Backend", "Batch", "Distribution", "Progress", "Runner", "backend_for"]
 
 
 def _cpu() -> Backend:

@@ -11,10 +11,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from lanewise.backends.sample import Distribution
 from lanewise.files import ModelFile
 from lanewise.models.spec import ModelSpec
 
-__all__ = ["Backend", "Batch", "Progress", "Runner"]
+__all__ = ["Backend", "Batch", "Distribution", "Progress", "Runner"]
 
 Ints = NDArray[np.int32]
 Progress = Callable[[str, int, int], None]
@@ -55,6 +56,13 @@ class Runner(Protocol):
 
     def step(self, batch: Batch) -> NDArray[np.float32]:
         """logits[r,vocab] at the wanted rows; writes the keys and values of the batch's tokens."""
+        ...
+
+    def distribution(self, logits: NDArray[np.float32]) -> Distribution:
+        """What one row of `step`'s logits says about the next token, to be picked from before the next step.
+
+        Raises ModelError for logits that are no numbers.
+        """
         ...
 
     def close(self) -> None:

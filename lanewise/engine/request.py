@@ -3,9 +3,7 @@
 import time
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from lanewise.backends import Distribution
 from lanewise.engine.pages import SequenceCache
 from lanewise.engine.params import SamplingParams
 from lanewise.engine.sampler import Sampler, TokenLogprob
@@ -102,9 +100,9 @@ class Request:
         """The runner has put these tokens' keys and values into the cache."""
         self.cache.tokens += tokens
 
-    def accept(self, logits: NDArray[np.float32]) -> Chunk:
-        """Sample from the logits behind the last pending token, and say what that adds to the stream."""
-        token, logprob = self._sampler.pick(logits)
+    def accept(self, distribution: Distribution) -> Chunk:
+        """Sample what comes behind the last pending token, and say what that adds to the stream."""
+        token, logprob = self._sampler.pick(distribution)
         self._last = time.perf_counter()
         if not self.generated:
             self._first = self._last

@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lanewise.backends.sample import most_likely, penalize, sample
+from lanewise.backends import Distribution
 from lanewise.engine.params import SamplingParams
-from lanewise.errors import ModelError
 
 __all__ = ["Sampler", "TokenLogprob"]
 
@@ -34,32 +32,19 @@ class Sampler:
         self._seen[prompt] = True
         self._counts = np.zeros(vocab, np.int64)
 
-    def pick(self, logits: NDArray[np.float32]) -> tuple[int, TokenLogprob | None]:
-        """The next token for logits[vocab], and its log probabilities where they were asked for.
-
-        Raises ModelError for logits that are no numbers: a token picked from them would look like an answer.
-        """
-        if not np.isfinite(logits.max()):
-            raise ModelError("the model's logits are not finite numbers; its weights or its config are broken")
+    def pick(self, distribution: Distribution) -> tuple[int, TokenLogprob | None]:
+        """The next token, and its log probabilities where they were asked for."""
         p = self.params
-        adjusted = self._penalized(logits) if p.penalizes else logits
+        adjusted = self._penalized(distribution) if p.penalizes else distribution
         u = 0.0 if p.greedy else self._random.random()
-        token = sample(adjusted, u, p.temperature, p.top_k, p.top_p, p.min_p)
+        token = adjusted.sample(u, p.temperature, p.top_k, p.top_p, p.min_p)
         self._seen[token] = True
         self._counts[token] += 1
-        return token, None if p.logprobs is None else _logprob(logits, token, p.logprobs)
+        return token, None if p.logprobs is None else TokenLogprob(token, *distribution.logprobs(token, p.logprobs))
 
-    def _penalized(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _penalized(self, distribution: Distribution) -> Distribution:
         generated = np.flatnonzero(self._counts)
         p = self.params
-        return penalize(
-            logits, np.flatnonzero(self._seen), generated, self._counts[generated], p.repetition_penalty, p.presence_penalty, p.frequency_penalty
+        return distribution.penalized(
+            np.flatnonzero(self._seen), generated, self._counts[generated], p.repetition_penalty, p.presence_penalty, p.frequency_penalty
         )
-
-
-def _logprob(logits: NDArray[np.float32], token: int, count: int) -> TokenLogprob:
-    wide = logits.astype(np.float64)
-    wide -= wide.max()
-    wide -= np.log(np.exp(wide).sum())
-    top = most_likely(logits, count)
-    return TokenLogprob(token, float(wide[token]), tuple((int(i), float(wide[i])) for i in top))

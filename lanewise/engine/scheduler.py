@@ -55,7 +55,7 @@ class Scheduler:
                 self._progress("prefill", len(request.cache.tokens) - request.cached, len(request.prompt) - request.cached)
             if not request.pending:
                 done.append(request)
-        return [(request, request.accept(row)) for request, row in zip(done, logits, strict=True)]
+        return [(request, request.accept(self._runner.distribution(row))) for request, row in zip(done, logits, strict=True)]
 
 
 def _batch(parts: list[tuple[Request, list[int]]]) -> Batch:

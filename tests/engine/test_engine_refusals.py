@@ -51,14 +51,15 @@ def test_a_closed_model_says_so(tiny_gguf: Path) -> None:
             use()
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu"])
 @pytest.mark.parametrize("params", [SHORT, SamplingParams(temperature=1.0, seed=1)], ids=["greedy", "sampled"])
-def test_logits_that_are_no_numbers_are_no_answer(tmp_path: Path, params: SamplingParams) -> None:
+def test_logits_that_are_no_numbers_are_no_answer(tmp_path: Path, params: SamplingParams, device: str) -> None:
     import torch
 
     model = tiny.model_of("llama")
     with torch.no_grad():
         model.model.layers[0].mlp.down_proj.weight[0, 0] = float("nan")
-    with LLM(tiny.save_gguf(model, tmp_path / "nan.gguf")) as llm, pytest.raises(ModelError, match="not finite numbers"):
+    with LLM(tiny.save_gguf(model, tmp_path / "nan.gguf"), device) as llm, pytest.raises(ModelError, match="not finite numbers"):
         llm.generate("hello", params)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lanewise.backends.sample import probabilities
+from lanewise.backends import Distribution
 from lanewise.engine.params import SamplingParams
 from lanewise.engine.sampler import Sampler
 
@@ -14,7 +14,7 @@ DRAWS = 4000
 
 def _draws(params: SamplingParams, count: int = DRAWS) -> np.ndarray:
     """`count` first tokens, each by a sampler of its own seed."""
-    return np.array([Sampler(SamplingParams(**{**_fields(params), "seed": seed}), [0], VOCAB).pick(LOGITS)[0] for seed in range(count)])
+    return np.array([Sampler(SamplingParams(**{**_fields(params), "seed": seed}), [0], VOCAB).pick(Distribution(LOGITS))[0] for seed in range(count)])
 
 
 def _fields(params: SamplingParams) -> dict[str, object]:
@@ -23,13 +23,13 @@ def _fields(params: SamplingParams) -> dict[str, object]:
 
 def test_greedy_takes_the_greatest_logit_and_the_lower_id_of_equals() -> None:
     logits = np.array([1.0, 5.0, 5.0], np.float32)
-    assert Sampler(SamplingParams(), [0], 3).pick(logits)[0] == 1
+    assert Sampler(SamplingParams(), [0], 3).pick(Distribution(logits))[0] == 1
 
 
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others() -> None:
     def tokens(seed: int) -> list[int]:
         sampler = Sampler(SamplingParams(temperature=1.0, seed=seed), [0], VOCAB)
-        return [sampler.pick(LOGITS)[0] for _ in range(30)]
+        return [sampler.pick(Distribution(LOGITS))[0] for _ in range(30)]
 
     assert tokens(7) == tokens(7)
     assert tokens(7) != tokens(8)
@@ -37,7 +37,7 @@ def test_the_same_seed_gives_the_same_tokens_and_another_seed_others() -> None:
 
 def test_without_a_seed_two_samplers_differ() -> None:
     one, two = (Sampler(SamplingParams(temperature=5.0), [0], VOCAB) for _ in range(2))
-    assert [one.pick(LOGITS)[0] for _ in range(40)] != [two.pick(LOGITS)[0] for _ in range(40)]
+    assert [one.pick(Distribution(LOGITS))[0] for _ in range(40)] != [two.pick(Distribution(LOGITS))[0] for _ in range(40)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_without_a_seed_two_samplers_differ() -> None:
     ids=["plain", "top_k", "top_p", "min_p"],
 )
 def test_frequencies_of_many_draws_follow_the_filtered_probabilities(params: SamplingParams) -> None:
-    ids, p = probabilities(LOGITS, params.temperature, params.top_k, params.top_p, params.min_p)
+    ids, p = Distribution(LOGITS).probabilities(params.temperature, params.top_k, params.top_p, params.min_p)
     drawn = _draws(params)
     assert set(drawn) <= set(ids.tolist())
     counts = np.array([(drawn == i).sum() for i in ids])
@@ -63,23 +63,23 @@ def test_penalties_make_seen_tokens_less_likely() -> None:
     best = int(np.argmax(LOGITS))
     for change in ({"repetition_penalty": 100.0}, {"presence_penalty": 50.0}, {"frequency_penalty": 50.0}):
         sampler = Sampler(SamplingParams(**change), [0], VOCAB)  # type: ignore[arg-type]
-        assert sampler.pick(LOGITS)[0] == best
-        assert sampler.pick(LOGITS)[0] != best
-    assert Sampler(SamplingParams(repetition_penalty=100.0), [best], VOCAB).pick(LOGITS)[0] != best
-    assert Sampler(SamplingParams(presence_penalty=50.0), [best], VOCAB).pick(LOGITS)[0] == best  # the prompt does not count
+        assert sampler.pick(Distribution(LOGITS))[0] == best
+        assert sampler.pick(Distribution(LOGITS))[0] != best
+    assert Sampler(SamplingParams(repetition_penalty=100.0), [best], VOCAB).pick(Distribution(LOGITS))[0] != best
+    assert Sampler(SamplingParams(presence_penalty=50.0), [best], VOCAB).pick(Distribution(LOGITS))[0] == best  # the prompt does not count
 
 
 def test_frequency_counts_every_time_and_presence_once() -> None:
     logits = np.array([10.0, 9.0, 0.0], np.float32)
     often = Sampler(SamplingParams(frequency_penalty=0.6), [2], 3)
-    assert [often.pick(logits)[0] for _ in range(4)] == [0, 0, 1, 0]
+    assert [often.pick(Distribution(logits))[0] for _ in range(4)] == [0, 0, 1, 0]
     once = Sampler(SamplingParams(presence_penalty=0.6), [2], 3)
-    assert [once.pick(logits)[0] for _ in range(4)] == [0, 0, 0, 0]
+    assert [once.pick(Distribution(logits))[0] for _ in range(4)] == [0, 0, 0, 0]
 
 
 def test_log_probabilities_are_those_of_the_unchanged_logits() -> None:
     sampler = Sampler(SamplingParams(temperature=0.3, top_k=1, repetition_penalty=3.0, logprobs=2), [0], VOCAB)
-    token, entry = sampler.pick(LOGITS)
+    token, entry = sampler.pick(Distribution(LOGITS))
     wide = LOGITS.astype(np.float64)
     want = wide - np.log(np.exp(wide).sum())
     assert entry is not None
@@ -96,12 +96,12 @@ def test_a_large_vocabulary_is_sampled_as_if_all_of_it_were_sorted(filters: dict
     p /= p.sum()
     keep = int(np.searchsorted(np.cumsum(p), filters["top_p"])) + 1 if "top_p" in filters else len(p)
     keep = min(keep, int((p >= filters.get("min_p", 0.0) * p[0]).sum()))
-    ids, got = probabilities(logits, 1.0, **filters)  # type: ignore[arg-type]
+    ids, got = Distribution(logits).probabilities(1.0, **filters)  # type: ignore[arg-type]
     assert ids.tolist() == order[:keep].tolist()
     assert np.allclose(got, p[:keep] / p[:keep].sum(), rtol=len(logits) * np.finfo(float).eps, atol=0)  # a sum of that many terms
 
 
 def test_the_smallest_temperature_is_as_good_as_greedy() -> None:
-    ids, p = probabilities(LOGITS, 5e-324)
+    ids, p = Distribution(LOGITS).probabilities(5e-324)
     assert ids[0] == np.argmax(LOGITS)
     assert p[0] == 1.0

@@ -65,6 +65,13 @@ def _embedding(*arguments: Any) -> F32:
     return embedding(*arguments)
 
 
+def _sample(*arguments: Any) -> int:
+    """The token that `backends.sample` picks."""
+    from lanewise.backends.cpu.single import sample
+
+    return sample(*arguments)
+
+
 register(Kernel("cpu_linear", "linear", _linear, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")
 register(
     Kernel("cpu_quant_linear", "quant_linear", _quant_linear, (_CPU, _F32, _FORMAT, _BLOCKS), "CPU_KERNELS", "cpu"),
@@ -72,3 +79,4 @@ register(
 )
 register(Kernel("cpu_attention", "attention", _attention, (_CPU, _F32, _HEAD), "CPU_KERNELS", "cpu"), before="reference_attention")
 register(Kernel("cpu_embedding", "embedding", _embedding, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_embedding")
+register(Kernel("cpu_sample", "sample", _sample, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_sample")

@@ -25,6 +25,7 @@ from lanewise.kernels.cpu.matmul import unpacked_bytes
 from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import MANY, record_bytes
 from lanewise.kernels.cpu.rotate import rotate_kernel
+from lanewise.kernels.cpu.sample import SAMPLE_KERNELS
 from lanewise.kernels.cpu.threads import OP_FIELDS
 from lanewise.models.spec import Attention, Linear, Mlp, ModelSpec, Weight
 
@@ -71,7 +72,7 @@ class Model:
 
 def kernels_of(spec: ModelSpec, embedding: str, formats: dict[Weight, str]) -> list[CpuKernel]:
     """Every kernel that a model needs. Raises FormatError for a weight in a format without one."""
-    found = [embed_kernel(embedding)]
+    found = [embed_kernel(embedding), *SAMPLE_KERNELS]
     for kind in {activation_of(fmt) for fmt in formats.values()}:
         found += [prepare(source, kind) for source in ("norm", "silu", "plain")]
     for fmt in set(formats.values()):

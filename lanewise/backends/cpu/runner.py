@@ -11,6 +11,7 @@ from lanewise.backends.base import Batch, Progress
 from lanewise.backends.cpu.buffers import Buffers, Cache, Widest
 from lanewise.backends.cpu.kernels import require_kernel
 from lanewise.backends.cpu.program import Model, Program, Shape, build, kernels_of, partial_bytes, widest
+from lanewise.backends.cpu.sampling import CpuDistribution, Passes
 from lanewise.backends.cpu.weights import Arena, aligned, pack_weight, padded_vector
 from lanewise.backends.memory import require
 from lanewise.backends.reference.ops import rotation
@@ -79,6 +80,7 @@ class CpuRunner:
     def __init__(self, model: Model, pool: ThreadPool, sizes: Widest) -> None:
         self.spec = model.spec
         self.model, self.pool, self._widest = model, pool, sizes
+        self._passes = Passes(model.library, self.spec.vocab)
         self._programs: dict[Shape, Program] = {}
         self._parameters = self.spec.parameters
         self._inv_freq = {rope: np.array(rope.inv_freq) for rope in model.buffers.turns}
@@ -94,6 +96,10 @@ class CpuRunner:
         """logits[r,vocab] at batch.logit_rows."""
         self.run(self.program(batch), len(batch.tokens))
         return self.model.logits[: len(batch.logit_rows), : self.spec.vocab].copy()
+
+    def distribution(self, logits: NDArray[np.float32]) -> CpuDistribution:
+        """Picks by compiled passes over the vocabulary."""
+        return CpuDistribution(self._passes, logits)
 
     def program(self, batch: Batch) -> Program:
         """The program of a step, with the batch's inputs laid out for one run of it."""

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.backends.cpu.buffers import padded
+from lanewise.backends.cpu.sampling import CpuDistribution, Passes
 from lanewise.backends.cpu.weights import Arena, activation_of, aligned, kernels_for, pack_weight, padded_vector
 from lanewise.errors import ShapeError
 from lanewise.files import Tensor
@@ -19,9 +20,10 @@ from lanewise.kernels.cpu.kernel import CpuKernel, float_bits
 from lanewise.kernels.cpu.matmul import unpacked_bytes
 from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import record_bytes
+from lanewise.kernels.cpu.sample import SAMPLE_KERNELS
 from lanewise.kernels.cpu.threads import ThreadPool
 
-__all__ = ["attention", "embedding", "product"]
+__all__ = ["attention", "embedding", "product", "sample"]
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -114,6 +116,12 @@ def embedding(w: F32, tokens: Ints) -> F32:
     )  # fmt: skip
     pool.close()
     return y
+
+
+def sample(logits: F32, u: float, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> int:
+    """`backends.sample.sample` by the compiled passes."""
+    passes = Passes(Library(SAMPLE_KERNELS, selected()), len(logits))
+    return CpuDistribution(passes, logits).sample(u, temperature, top_k, top_p, min_p)
 
 
 def _run(library: Library, pool: ThreadPool, kernel: CpuKernel, chunks: int, **arguments: int) -> None:

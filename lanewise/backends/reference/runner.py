@@ -9,6 +9,7 @@ from lanewise.arch import host
 from lanewise.backends.base import Batch, Progress
 from lanewise.backends.memory import require
 from lanewise.backends.reference import ops
+from lanewise.backends.sample import Distribution
 from lanewise.contract import Problem
 from lanewise.dispatch import bind
 from lanewise.files import ModelFile
@@ -73,6 +74,10 @@ class ReferenceRunner:
             x = x + self._attention(layer.mixer, x, batch, turns, cache)
             x = x + self._mlp(layer.channel, x)
         return self._linear(self.spec.head, self._norm(self.spec.norm, x[batch.logit_rows]))
+
+    def distribution(self, logits: F32) -> Distribution:
+        """The definition."""
+        return Distribution(logits)
 
     def close(self) -> None:
         """Drop weights and cache."""

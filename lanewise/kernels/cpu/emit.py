@@ -1,4 +1,4 @@
-"""A small, typed way of writing LLVM IR: 16 lanes of int32 or float32, addresses as int64, loops as `with` blocks.
+"""A small, typed way of writing LLVM IR: 16 lanes of int32, float32 or float64, addresses as int64, loops as `with` blocks.
 
 Kernels are written once against this class. LLVM splits the 16 lanes over whatever registers the target has (one zmm, two
 ymm, four xmm or NEON registers); only the dot product differs by target (`dots.py`). Nothing here allows the compiler to
@@ -13,11 +13,11 @@ from llvmlite import ir
 
 from lanewise.kernels.cpu.isa import Isa
 
-__all__ = ["F16", "F32", "I1", "I8", "I16", "I32", "I64", "LANES", "VF", "VI", "VOID", "Emitter", "Value", "vector"]
+__all__ = ["F16", "F32", "F64", "I1", "I8", "I16", "I32", "I64", "LANES", "VD", "VF", "VI", "VL", "VOID", "Emitter", "Value", "vector"]
 
 LANES = 16
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F16, F32, VOID = ir.HalfType(), ir.FloatType(), ir.VoidType()
+F16, F32, F64, VOID = ir.HalfType(), ir.FloatType(), ir.DoubleType(), ir.VoidType()
 Value = Any  # an llvmlite value; the library has no types of its own
 Index = Value | int
 
@@ -27,7 +27,7 @@ def vector(element: Any, lanes: int = LANES) -> Any:
     return ir.VectorType(element, lanes)
 
 
-VI, VF = vector(I32), vector(F32)
+VI, VL, VF, VD = vector(I32), vector(I64), vector(F32), vector(F64)
 
 
 class Emitter:
@@ -144,6 +144,9 @@ class Emitter:
     def all_floats(self, value: float) -> Value:
         return ir.Constant(VF, [value] * LANES)
 
+    def all_doubles(self, value: float) -> Value:
+        return ir.Constant(VD, [value] * LANES)
+
     def lane_numbers(self) -> Value:
         """0, 1, ..., 15"""
         return ir.Constant(VI, list(range(LANES)))
@@ -197,6 +200,17 @@ class Emitter:
     def fmin(self, x: Value, y: Value) -> Value:
         """The smaller; y where either is NaN."""
         return self.b.select(self.b.fcmp_ordered("<", x, y), x, y)
+
+    def true_lanes(self, condition: Value) -> Value:
+        """A condition of 16 lanes as the low 16 bits of an int64; 0 where none holds."""
+        return self.b.zext(self.b.bitcast(condition, I16), I64)
+
+    def first_bit(self, bits: Value) -> Value:
+        """The number of the lowest bit that is set in an int64, which is not 0."""
+        return self.b.call(self.function("llvm.cttz.i64", I64, [I64, I1]), [bits, I1(1)])
+
+    def count_bits(self, bits: Value) -> Value:
+        return self.b.call(self.function("llvm.ctpop.i64", I64, [I64]), [bits])
 
     def reduce(self, x: Value, combine: Any) -> Value:
         """One scalar from 16 lanes by halving: lane i with lane i + 8, then i + 4, i + 2, i + 1. The same tree on every target."""
@@ -264,7 +278,8 @@ class Emitter:
 
     def _math(self, name: str, *operands: Value) -> Value:
         kind = operands[0].type
-        suffix = f"v{kind.count}f32" if isinstance(kind, ir.VectorType) else "f32"
+        element = "f64" if F64 in (kind, getattr(kind, "element", None)) else "f32"
+        suffix = f"v{kind.count}{element}" if isinstance(kind, ir.VectorType) else element
         return self.b.call(self.function(f"llvm.{name}.{suffix}", kind, [kind] * len(operands)), list(operands))
 
     def _pointer(self, address: Value, offset: Index, kind: Any) -> Value:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lanewise.kernels.cpu.emit import I64, VOID, Emitter, Value
 from lanewise.kernels.cpu.isa import Isa
 
-__all__ = ["Arguments", "CpuKernel", "float_bits", "module_of"]
+__all__ = ["Arguments", "CpuKernel", "double_bits", "float_bits", "module_of"]
 
 Body = Callable[[Emitter, "Arguments", Value, Value], None]
 
@@ -57,6 +57,11 @@ class Arguments:
 def float_bits(value: float) -> int:
     """A float32 as an argument: its bits."""
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def double_bits(value: float) -> int:
+    """A float64 as an argument: its bits."""
+    return int(struct.unpack("<q", struct.pack("<d", value))[0])
 
 
 def module_of(kernel: CpuKernel, isa: Isa) -> str:

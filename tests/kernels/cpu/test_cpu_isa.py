@@ -22,6 +22,7 @@ from lanewise.kernels.cpu.pack import pack_kernel
 from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import small_tiles
 from lanewise.kernels.cpu.rotate import rotate_kernel
+from lanewise.kernels.cpu.sample import SAMPLE_KERNELS
 
 WIDE, AVX2 = "x86-64-v4+vnni", "x86-64-v3"
 FEW = ("Q8_0", "Q4_K")
@@ -34,7 +35,7 @@ DOT_LANES = {"vnni512": 16, "vnni256": 8, "maddubs256": 8, "maddubs128": 4, "usd
 SPILLED = {"Q4_1": 1, "Q5_1": 1, "Q3_K": 4}
 OTHER_KERNELS: tuple[CpuKernel, ...] = (
     *(attend_kernel(LANES), rotate_kernel(64, 32, False), prepare("norm", "q8_k"), pack_kernel("Q4_K")),
-    *(embed_kernel("IQ4_XS"), embed_kernel("F16")),
+    *(embed_kernel("IQ4_XS"), embed_kernel("F16"), *SAMPLE_KERNELS),
 )
 
 
