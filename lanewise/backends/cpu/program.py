@@ -214,7 +214,7 @@ class _Builder:
         alone = rows == 1
         group = self.m.library.isa.panels
         groups = w.panels // group
-        per_chunk = max(1, groups // (_CHUNKS_PER_THREAD * self.m.threads))
+        per_chunk = 1 if rows >= MANY else max(1, groups // (_CHUNKS_PER_THREAD * self.m.threads))
         blocks = w.k // FORMATS[w.format].block
         quants = LANES * DENSE[w.format] if w.format in DENSE else BLOCKS[w.format].quants
         scales = 0 if w.format in DENSE else BLOCKS[w.format].scales

@@ -177,6 +177,14 @@ class Emitter:
         """Toward zero; x is in range."""
         return self.b.fptosi(x, VI if isinstance(x.type, ir.VectorType) else I32)
 
+    def round_to_int(self, x: Value) -> Value:
+        """The nearest integer of each of 16 lanes, ties to the even one; x is in range."""
+        return self.b.call(self.function("llvm.lrint.v16i32.v16f32", VI, [VF]), [x])
+
+    def most(self, x: Value, y: Value) -> Value:
+        """The greater of two signed integers, or of each of their lanes."""
+        return self.b.select(self.b.icmp_signed(">", x, y), x, y)
+
     def fma(self, x: Value, y: Value, z: Value) -> Value:
         """x * y + z, rounded once; twice on a processor without the instruction, where a library call would take a hundred times as long."""
         if not self.isa.fma:

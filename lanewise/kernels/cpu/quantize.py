@@ -10,10 +10,11 @@ Rows are padded with zeros to a multiple of 32 floats, in x and in weight, so th
 made in one piece and then spread over its tile (`records.py`); a row that is a tile of its own is written in place.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 from llvmlite import ir
 
 from lanewise.formats.activations import ZERO_BELOW
@@ -127,52 +128,55 @@ def _float_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
         e.store(read(e.mul(i, 64)), record)
 
 
-def _scales(e: Emitter, amax: Value) -> tuple[Value, Value]:
-    """(d, inverse) of a group: amax / 127 and 127 / amax; both 0 below the threshold; (NaN, 0) where amax is not finite."""
-    small = e.b.fcmp_ordered("<", amax, e.real(ZERO_BELOW))
-    finite = e.b.fcmp_ordered("<", amax, e.real(float("inf")))
-    d = e.b.select(small, e.real(0.0), e.b.fdiv(amax, e.real(127.0)))
-    inverse = e.b.select(small, e.real(0.0), e.b.fdiv(e.real(127.0), amax))
-    return e.b.select(finite, d, e.real(float("nan"))), e.b.select(finite, inverse, e.real(0.0))
+def _size(e: Emitter, so_far: Value, v: Value) -> Value:
+    """The bits of max(so_far, |v|): as integers they are in order, with infinity and behind it NaN at the end."""
+    return e.most(so_far, e.b.and_(e.b.bitcast(v, VI), e.all_ints(0x7FFFFFFF)))
 
 
-def _magnitude(e: Emitter, so_far: Value, v: Value) -> Value:
-    """max(so_far, |v|) with NaN as infinity: either way the group is broken."""
-    size = e.fabs(v)
-    number = e.b.fcmp_ordered("==", v, v)
-    return e.fmax(so_far, e.b.select(number, size, e.all_floats(float("inf"))))
+_INFINITY = 0x7F800000
 
 
-def _quants(e: Emitter, v: Value, inverse: Value, finite: Value) -> Value:
-    """rint(v * inverse) as int32[16]; |v * inverse| rounds to at most 127. A broken group gives zeros."""
-    q = e.to_int(e.fmin(e.fmax(e.rint(e.b.fmul(v, inverse)), e.all_floats(-127.0)), e.all_floats(127.0)))
-    return e.b.select(finite, q, e.all_ints(0))
+def _group(e: Emitter, sizes: Value, record: Value, d_at: Sequence[int], nbytes: int, body: Callable[[Value, Value], None]) -> None:
+    """body(d, 127 / amax) for a group of ordinary size. One that is too small is zeros, and so is one that is broken, whose d is NaN."""
+    bits = e.reduce(sizes, e.most)
+    least = int(np.float32(ZERO_BELOW).view(np.int32))
+    small = e.b.icmp_signed("<", bits, ir.Constant(I32, least))
+    ordinary = e.b.and_(e.b.not_(small), e.b.icmp_signed("<", bits, ir.Constant(I32, _INFINITY)))
+    with e.b.if_else(ordinary) as (usual, other):
+        with usual:
+            amax = e.b.bitcast(bits, F32)
+            body(e.b.fdiv(amax, e.real(127.0)), e.splat(e.b.fdiv(e.real(127.0), amax)))
+        with other:
+            for i in range(0, nbytes, 4):
+                e.store(ir.Constant(I32, 0), record, i)
+            for offset in d_at:
+                e.store(e.b.select(small, e.real(0.0), e.real(float("nan"))), record, offset)
 
 
-def _store_bytes(e: Emitter, q: Value, address: Value, offset: int) -> None:
+def _quants(e: Emitter, v: Value, inverse: Value, address: Value, offset: int) -> Value:
+    """rint(v * inverse), stored as bytes; |v * inverse| rounds to at most 127."""
+    q = e.round_to_int(e.b.fmul(v, inverse))
     e.store(e.b.trunc(q, vector(I8)), address, offset)
+    return q
 
 
 def _q8_0_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
     at = {name: field_offset("q8_0", name) for name in ("d", "ds", "c8", "c16", "c128")}
     with e.loop(e.div(a.k, 32)) as block, out.record(e, block) as record:
-        first = e.mul(block, 128)
-        values = [read(e.add(first, 64 * half)) for half in range(2)]
-        amax = e.all_floats(0.0)
+        values = [read(e.add(e.mul(block, 128), 64 * half)) for half in range(2)]
+        sizes = e.all_ints(0)
         for v in values:
-            amax = _magnitude(e, amax, v)
-        d, inverse = _scales(e, e.reduce(amax, e.fmax))
-        wide, finite = e.splat(inverse), _all(e, e.b.fcmp_ordered("==", d, d))
-        total = e.all_ints(0)
-        for half, v in enumerate(values):
-            q = _quants(e, v, wide, finite)
-            _store_bytes(e, q, record, 16 * half)
-            total = e.b.add(total, q)
-        s = e.reduce(total, e.b.add)
-        e.store(d, record, at["d"])
-        e.store(e.b.fmul(d, e.b.sitofp(s, F32)), record, at["ds"])
-        for name, offset in (("c8", -8), ("c16", -16), ("c128", -128)):
-            e.store(e.b.mul(s, ir.Constant(I32, offset)), record, at[name])
+            sizes = _size(e, sizes, v)
+
+        def fill(d: Value, inverse: Value, record: Value = record, values: Sequence[Value] = values) -> None:
+            first, second = (_quants(e, v, inverse, record, 16 * half) for half, v in enumerate(values))
+            s = e.reduce(e.b.add(first, second), e.b.add)
+            e.store(d, record, at["d"])
+            e.store(e.b.fmul(d, e.b.sitofp(s, F32)), record, at["ds"])
+            for name, offset in (("c8", -8), ("c16", -16), ("c128", -128)):
+                e.store(e.b.mul(s, ir.Constant(I32, offset)), record, at[name])
+
+        _group(e, sizes, record, (at["d"], at["ds"]), out.nbytes, fill)
 
 
 def _q8_k_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
@@ -183,31 +187,37 @@ def _q8_k_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
     stack = e.b.ptrtoint(place, a.k.type)
     with e.loop(e.div(a.k, BLOCK["q8_k"])) as block, out.record(e, block) as record:
         first = e.mul(block, 1024)
-        amax = e.variable(e.all_floats(0.0))
+        sizes = e.variable(e.all_ints(0))
         with e.loop(16) as i:
             v = read(e.add(first, e.mul(i, 64)))
             e.store(v, e.add(stack, e.mul(i, 64)))
-            e.set(amax, _magnitude(e, e.get(amax), v))
-        d, inverse = _scales(e, e.reduce(e.get(amax), e.fmax))
-        wide, finite = e.splat(inverse), _all(e, e.b.fcmp_ordered("==", d, d))
-        e.store(d, record, at["d"])
-        with e.loop(8) as j:
-            sums = []
-            for half in range(2):
-                q = _quants(e, e.floats(stack, e.add(e.mul(j, 128), 64 * half)), wide, finite)
-                _store_bytes(e, q, e.add(record, e.mul(j, 32)), 16 * half)
-                sums.append(e.reduce(q, e.b.add))
-                e.store(e.b.trunc(sums[-1], I16), e.add(record, e.mul(j, 4)), at["sum16"] + 2 * half)
-                for name, offset in (("c4", -4), ("c32", -32)):
-                    e.store(e.b.mul(sums[-1], ir.Constant(I32, offset)), e.add(record, e.mul(j, 8)), at[name] + 4 * half)
-            both = e.b.add(*sums)
-            e.store(e.b.trunc(both, I16), e.add(record, e.mul(j, 2)), at["sum32"])
-            e.store(e.b.mul(both, ir.Constant(I32, -128)), e.add(record, e.mul(j, 4)), at["c128"])
+            e.set(sizes, _size(e, e.get(sizes), v))
+
+        def fill(d: Value, inverse: Value, record: Value = record) -> None:
+            e.store(d, record, at["d"])
+            sum16 = _lane_sums(e, [_quants(e, e.floats(stack, 64 * i), inverse, record, 16 * i) for i in range(LANES)])
+            even, odd = (e.b.shuffle_vector(sum16, sum16, ir.Constant(vector(I32, 8), list(range(o, LANES, 2)))) for o in (0, 1))
+            sum32 = e.b.add(even, odd)
+            e.store(e.b.trunc(sum16, vector(I16)), record, at["sum16"])
+            e.store(e.b.trunc(sum32, vector(I16, 8)), record, at["sum32"])
+            for name, sums, factor in (("c4", sum16, -4), ("c32", sum16, -32), ("c128", sum32, -128)):
+                e.store(e.b.mul(sums, ir.Constant(sums.type, [factor] * sums.type.count)), record, at[name])
+
+        _group(e, e.get(sizes), record, (at["d"],), out.nbytes, fill)
 
 
-def _all(e: Emitter, condition: Value) -> Value:
-    """A scalar condition in 16 lanes."""
-    return e.b.icmp_signed("!=", e.splat(e.b.zext(condition, I32)), ir.Constant(VI, [0] * LANES))
+def _lane_sums(e: Emitter, v: list[Value]) -> Value:
+    """Of 16 vectors, lane i being the sum over vector i: halves of two vectors are added until one lane of each is left."""
+    group = LANES
+    while len(v) > 1:
+        half, count = group // 2, len(v) // 2
+        low, high = (
+            ir.Constant(VI, [side + start + i for start in range(0, LANES, group) for side in (0, LANES) for i in range(first, first + half)])
+            for first in (0, half)
+        )
+        v = [e.b.add(e.b.shuffle_vector(v[i], v[i + count], low), e.b.shuffle_vector(v[i], v[i + count], high)) for i in range(count)]
+        group = half
+    return v[0]
 
 
 _QUANTIZERS: dict[str, Callable[[Emitter, Arguments, Read, _Row], None]] = {
