@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from lanewise.backends.cpu.buffers import Buffers, Cache, Widest, padded, row_bytes
 from lanewise.backends.cpu.weights import PackedWeight, activation_of, kernels_for
 from lanewise.files import Tensor
-from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.attention import TASK_ROWS, attend_kernel, combine_kernel, state_floats
-from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import Library
-from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.embed import embed_kernel
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.isa import Isa
@@ -215,15 +212,11 @@ class _Builder:
         group = self.m.library.isa.panels
         groups = w.panels // group
         per_chunk = 1 if rows >= MANY else max(1, groups // (_CHUNKS_PER_THREAD * self.m.threads))
-        blocks = w.k // FORMATS[w.format].block
-        quants = LANES * DENSE[w.format] if w.format in DENSE else BLOCKS[w.format].quants
-        scales = 0 if w.format in DENSE else BLOCKS[w.format].scales
         self._op(
-            kernels_for(w.format)[1], -(-groups // per_chunk), barrier=barrier, quants=w.quants.ctypes.data, quants_step=blocks * quants,
-            scales=w.scales.ctypes.data, scales_step=blocks * scales, x=(b.own_records if alone else b.records).ctypes.data,
-            x_step=record_bytes(kind, padded(w.k)), x_worker=b.own_step if alone else 0, y=y, y_step=y_step, m=rows, n=w.n, blocks=blocks,
-            groups=groups, per_chunk=per_chunk, bias=self._vector(linear.bias), add=int(add),
-            scratch=b.unpacked.ctypes.data, scratch_step=b.unpacked.strides[0],
+            kernels_for(w.format)[1], -(-groups // per_chunk), barrier=barrier, **w.arguments, x=(b.own_records if alone else b.records).ctypes.data,
+            x_step=record_bytes(kind, padded(w.k)), x_worker=b.own_step if alone else 0, y=y, y_step=y_step, m=rows, groups=groups,
+            per_chunk=per_chunk, bias=self._vector(linear.bias), add=int(add), scratch=b.unpacked.ctypes.data,
+            scratch_step=b.unpacked.strides[0],
         )  # fmt: skip
 
     def _vector(self, weight: Weight | None) -> int:

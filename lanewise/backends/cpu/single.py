@@ -10,9 +10,7 @@ from lanewise.errors import ShapeError
 from lanewise.files import Tensor
 from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.attention import TASK_ROWS, attend_kernel, scratch_bytes
-from lanewise.kernels.cpu.blocks import BLOCKS
 from lanewise.kernels.cpu.compile import Library
-from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.embed import embed_kernel
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.isa import selected
@@ -45,17 +43,14 @@ def product(x: F32, raw: NDArray[np.uint8], fmt: str, bias: F32 | None = None) -
     y = np.zeros((m, n), np.float32)
     added = None if bias is None else padded_vector(bias)
     scratch = aligned(unpacked_bytes(fmt, k, library.isa))
-    blocks, panels = k // FORMATS[fmt].block, library.isa.panels
-    quants = LANES * DENSE[fmt] if fmt in DENSE else BLOCKS[fmt].quants
-    scales = 0 if fmt in DENSE else BLOCKS[fmt].scales
     _run(
         library, pool, ready, m, x=rows.ctypes.data, x_step=rows.strides[0], rows=0, other=0, eps=0, out=records.ctypes.data,
         out_step=record_bytes(kind, width), out_worker=0, k=k, padded=width, m=m, each=1, per_chunk=1,
     )  # fmt: skip
+    groups = w.panels // library.isa.panels
     _run(
-        library, pool, multiply, w.panels // panels, quants=w.quants.ctypes.data, quants_step=blocks * quants, scales=w.scales.ctypes.data,
-        scales_step=blocks * scales, x=records.ctypes.data, x_step=record_bytes(kind, width), x_worker=0, y=y.ctypes.data, y_step=4 * n,
-        m=m, n=n, blocks=blocks, groups=w.panels // panels, per_chunk=1, bias=0 if added is None else added.ctypes.data, add=0,
+        library, pool, multiply, groups, **w.arguments, x=records.ctypes.data, x_step=record_bytes(kind, width), x_worker=0, y=y.ctypes.data,
+        y_step=4 * n, m=m, groups=groups, per_chunk=1, bias=0 if added is None else added.ctypes.data, add=0,
         scratch=scratch.ctypes.data, scratch_step=0,
     )  # fmt: skip
     pool.close()

@@ -1,6 +1,7 @@
 """Weights on their way from the file to panels: packed once by a compiled kernel, the file's pages given back behind it."""
 
 import ctypes
+import functools
 import mmap
 from dataclasses import dataclass
 
@@ -28,7 +29,10 @@ _HUGE = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A weight [n, k] as panels of 16 rows; `panels` is a multiple of what a kernel takes at a time."""
+    """A weight [n, k] as panels of 16 rows; `panels` is a multiple of what a kernel takes at a time.
+
+    arguments: what every kernel is told of it: n, blocks of a row, and address and panel step of both planes
+    """
 
     format: str
     n: int
@@ -36,10 +40,21 @@ class PackedWeight:
     panels: int
     quants: NDArray[np.uint8]
     scales: NDArray[np.uint8]
+    arguments: dict[str, int]
 
     @property
     def nbytes(self) -> int:
         return self.quants.nbytes + self.scales.nbytes
+
+    @classmethod
+    def make(cls, fmt: str, n: int, k: int, group: int, arena: "Arena") -> "PackedWeight":
+        """Room for a weight whose kernel takes `group` panels at a time."""
+        panels, blocks = -(-n // (LANES * group)) * group, k // FORMATS[fmt].block
+        steps = (LANES * DENSE[fmt], 0) if fmt in DENSE else (BLOCKS[fmt].quants, BLOCKS[fmt].scales)
+        quants, scales = (arena.take(panels * blocks * step) for step in steps)
+        arguments = {"n": n, "blocks": blocks}
+        arguments |= {"quants": quants.ctypes.data, "quants_step": blocks * steps[0], "scales": scales.ctypes.data, "scales_step": blocks * steps[1]}
+        return cls(fmt, n, k, panels, quants, scales, arguments)
 
 
 def activation_of(fmt: str) -> str:
@@ -47,6 +62,7 @@ def activation_of(fmt: str) -> str:
     return FLOAT if fmt in DENSE else BLOCKS[fmt].activation
 
 
+@functools.cache
 def kernels_for(fmt: str) -> tuple[CpuKernel, CpuKernel]:
     """(pack, matmul) of a format. Raises FormatError for one that has none."""
     if fmt in DENSE:
@@ -76,24 +92,10 @@ class Arena:
 def pack_weight(tensor: Tensor, library: Library, pool: ThreadPool, arena: Arena) -> PackedWeight:
     """The packed form of a 2-D tensor. The pages of the mapped file that it was read from are released."""
     fmt, (n, k) = tensor.format.name, tensor.shape
-    blocks = k // FORMATS[fmt].block
-    group = library.isa.panels
-    panels = -(-n // (LANES * group)) * group
-    quants = LANES * DENSE[fmt] if fmt in DENSE else BLOCKS[fmt].quants
-    scales = 0 if fmt in DENSE else BLOCKS[fmt].scales
-    packed = PackedWeight(fmt, n, k, panels, arena.take(panels * blocks * quants), arena.take(panels * blocks * scales))
+    packed = PackedWeight.make(fmt, n, k, library.isa.panels, arena)
     kernel = kernels_for(fmt)[0]
-    arguments = kernel.pack(
-        raw=tensor.data.ctypes.data,
-        row_bytes=tensor.data.shape[-1],
-        n=n,
-        blocks=blocks,
-        quants=packed.quants.ctypes.data,
-        quants_step=blocks * quants,
-        scales=packed.scales.ctypes.data,
-        scales_step=blocks * scales,
-    )
-    program = np.array([[library.address(kernel.name), arguments.ctypes.data, panels, 0]], np.int64)
+    arguments = kernel.pack(raw=tensor.data.ctypes.data, row_bytes=tensor.data.shape[-1], **packed.arguments)
+    program = np.array([[library.address(kernel.name), arguments.ctypes.data, packed.panels, 0]], np.int64)
     pool.run(program, np.zeros(8, np.int64))
     _release(tensor.data)
     return packed

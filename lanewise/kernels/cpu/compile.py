@@ -42,13 +42,15 @@ class Library:
         for kernel in {k.name: k for k in kernels}.values():
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(_cached(kernel, isa)))
         self._engine.finalize_object()
+        self._addresses: dict[str, int] = {}
 
     def address(self, name: str) -> int:
         """The entry of a kernel; KeyError when the library does not have it."""
-        found = int(self._engine.get_function_address(name))
-        if not found:
+        if name not in self._addresses:
+            self._addresses[name] = int(self._engine.get_function_address(name))
+        if not self._addresses[name]:
             raise KeyError(name)
-        return found
+        return self._addresses[name]
 
 
 def compile_object(kernel: Source, isa: Isa) -> bytes:
