@@ -21,6 +21,7 @@ from lanewise.kernels.cpu.kernel import Arguments, CpuKernel, float_bits, module
 from lanewise.kernels.cpu.matmul import unpacked_bytes
 from lanewise.kernels.cpu.quantize import prepare
 from lanewise.kernels.cpu.records import FLOAT, MANY, RECORDS, record_bytes, small_tiles
+from support import aarch64
 
 RUNNABLE = {isa.name: isa for isa in runnable()}  # in the encoding that this processor takes
 HERE = tuple(RUNNABLE)
@@ -33,8 +34,10 @@ _CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _LIBRARIES: dict[tuple[str, str], Library] = {}
 
 
-def call(kernel: CpuKernel, isa: str, chunks: int = 1, **values: Any) -> None:
-    """Run chunks 0..chunks-1 as worker 0. Arrays stand for their addresses, floats for their bits."""
+def call(kernel: CpuKernel, isa: str, chunks: int = 1, reach: Sequence[np.ndarray] = (), **values: Any) -> None:
+    """Run chunks 0..chunks-1 as worker 0. Arrays stand for their addresses, floats for their bits; others hold addresses of `reach`."""
+    if isa not in RUNNABLE:
+        return aarch64.run(kernel, isa, chunks, values, reach)
     key = isa, kernel.name
     if key not in _LIBRARIES:
         _LIBRARIES[key] = Library([kernel], RUNNABLE[isa])

@@ -47,12 +47,12 @@ def attend(arguments: Arguments, isa: str = BEST, *, spread: bool = False) -> np
         attend_kernel(dim), isa, len(tasks) * kv_heads * max(splits, 1), q=rows, q_step=rows.strides[0], keys=k, values=v,
         page_step=k[0].nbytes, tasks=numbers, y=out, y_step=out.strides[0], heads=heads, kv_heads=kv_heads,
         scale=float(scale), window=window[0] if window else 0, scratch=scratch,
-        scratch_step=scratch.nbytes, splits=splits, partial=partial,
+        scratch_step=scratch.nbytes, splits=splits, partial=partial, reach=(table,),
     )  # fmt: skip
     if spread:
         call(
             combine_kernel(dim), isa, len(tasks) * kv_heads, tasks=numbers, y=out, y_step=out.strides[0], heads=heads, kv_heads=kv_heads,
-            splits=splits, partial=partial,
+            splits=splits, partial=partial, reach=(table,),
         )  # fmt: skip
     assert np.isnan(scratch[-MARGIN:]).all()
     assert (out[m:] == 5).all()

@@ -145,7 +145,8 @@ def test_every_float16_widens_to_its_float32(isa: str) -> None:
             e.store(e.halves(e.add(a.x, e.mul(i, 32))), e.add(a.y, e.mul(i, 64)))
 
     snippet("halves", ("x", "y"), body, isa, x=halves, y=out)
-    _same(out, halves.view(np.float16).astype(np.float32))
+    with np.errstate(invalid="ignore"):  # a signalling NaN, where numpy has an instruction that says so
+        _same(out, halves.view(np.float16).astype(np.float32))
 
 
 @EVERY_ISA
