@@ -34,7 +34,8 @@ def _format_of(name: str, fmt: str) -> str:
     """In a mixed model the weights that read the same x need different kinds of it."""
     if fmt != "mixed":
         return fmt
-    return {"attn_k": "Q8_0", "attn_q": "Q4_K", "attn_v": "F16", "ffn_gate": "Q4_0", "ffn_up": "Q6_K"}.get(name.split(".")[-2], "Q4_K")
+    kinds = {"attn_k": "Q8_0", "attn_q": "Q4_K", "attn_v": "F16", "attn_output": "BF16", "ffn_gate": "Q4_0", "ffn_up": "Q6_K"}
+    return kinds.get(name.split(".")[-2], "Q4_K")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.kernel import CpuKernel
 from lanewise.kernels.cpu.matmul import block_matmul
 from lanewise.kernels.cpu.pack import pack_kernel
-from lanewise.kernels.cpu.records import FLOAT
+from lanewise.kernels.cpu.records import BRAIN, FLOAT
 from lanewise.kernels.cpu.threads import ThreadPool
 
 __all__ = ["Arena", "PackedWeight", "activation_of", "aligned", "kernels_for", "pack_weight", "padded_vector"]
@@ -59,7 +59,7 @@ class PackedWeight:
 
 def activation_of(fmt: str) -> str:
     """The kind of record that x is turned into in front of a weight of that format."""
-    return FLOAT if fmt in DENSE else BLOCKS[fmt].activation
+    return BLOCKS[fmt].activation if fmt in BLOCKS else BRAIN if fmt == "BF16" else FLOAT
 
 
 @functools.cache

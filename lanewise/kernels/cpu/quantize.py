@@ -20,7 +20,7 @@ from llvmlite import ir
 from lanewise.formats.activations import ZERO_BELOW
 from lanewise.kernels.cpu.emit import F32, I8, I16, I32, LANES, VF, VI, Emitter, Value, vector
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
-from lanewise.kernels.cpu.records import BLOCK, FLOAT, RECORDS, field_offset, tile_of
+from lanewise.kernels.cpu.records import BLOCK, BRAIN, FLOAT, RECORDS, field_offset, tile_of
 
 __all__ = ["PREPARE_ARGUMENTS", "SOURCES", "prepare"]
 
@@ -76,7 +76,7 @@ def prepare(source: str, kind: str) -> CpuKernel:
 
 def _body(source: str, kind: str, e: Emitter, a: Arguments, chunk: Value, worker: Value) -> None:
     out = e.add(a.out, e.b.mul(a.out_worker, worker))
-    nbytes = 64 if kind == FLOAT else RECORDS[kind].itemsize
+    nbytes = 64 if kind in (FLOAT, BRAIN) else RECORDS[kind].itemsize
     with e.b.goto_entry_block():
         stack = e.b.ptrtoint(e.b.alloca(I8, size=ir.Constant(I32, nbytes)), a.k.type)
     start = e.b.mul(e.b.mul(chunk, a.per_chunk), a.each)
@@ -126,6 +126,24 @@ _SOURCES: dict[str, Callable[[Emitter, Arguments, Value, Value], Read]] = {"norm
 def _float_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
     with e.loop(e.div(a.padded, LANES)) as i, out.record(e, i) as record:
         e.store(read(e.mul(i, 64)), record)
+
+
+def _brain_record(e: Emitter, a: Arguments, read: Read, out: _Row) -> None:
+    with e.loop(e.div(a.padded, LANES)) as i, out.record(e, i) as record:
+        v = read(e.mul(i, 64))
+        e.store(_two_parts(e, v) if e.isa.bf16 else v, record)
+
+
+def _two_parts(e: Emitter, v: Value) -> Value:
+    """16 float32 as BRAIN's two parts. What is not finite is its upper part alone, a NaN with a bit that lies in it."""
+    bits = e.b.select(e.b.fcmp_unordered("uno", v, v), e.or_(e.b.bitcast(v, VI), e.all_ints(1 << 22)), e.b.bitcast(v, VI))
+    upper = e.b.and_(bits, e.all_ints(-(1 << 16)))
+    rest = e.b.bitcast(e.b.fsub(v, e.b.bitcast(upper, VF)), VI)
+    odd = e.b.and_(e.shr(rest, 16), e.all_ints(1))
+    lower = e.shr(e.b.add(e.b.add(rest, e.all_ints(0x7FFF)), odd), 16)
+    lower = e.b.select(e.b.fcmp_ordered("<", e.fabs(v), e.all_floats(float("inf"))), lower, e.all_ints(0))
+    parts = [e.b.bitcast(e.b.trunc(part, vector(I16)), vector(I32, LANES // 2)) for part in (e.shr(upper, 16), lower)]
+    return e.b.shuffle_vector(*parts, ir.Constant(VI, [i // 2 + LANES // 2 * (i % 2) for i in range(LANES)]))
 
 
 def _size(e: Emitter, so_far: Value, v: Value) -> Value:
@@ -222,6 +240,7 @@ def _lane_sums(e: Emitter, v: list[Value]) -> Value:
 
 _QUANTIZERS: dict[str, Callable[[Emitter, Arguments, Read, _Row], None]] = {
     FLOAT: _float_record,
+    BRAIN: _brain_record,
     "q8_0": _q8_0_record,
     "q8_k": _q8_k_record,
 }

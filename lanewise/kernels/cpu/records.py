@@ -7,6 +7,10 @@ weights were stored with o added.
 Rows that one tile multiplies lie together, their records interleaved word by word: word w of the tile's token i is word
 w * tokens + i of the tile. So a tile reads x as one stream, from addresses that differ by constants. Many rows are tiles of
 `isa.tokens`; what is left over, and fewer rows, are tiles of 4, 2 and 1.
+
+BRAIN, for BF16 weights, is FLOAT but where the processor has a bf16 dot. There x is the sum of two bfloat16: its upper half as it
+is, which covers float32's range, and the rest rounded to nearest even; |x| is off by at most 2^-16 of itself. Each two x are two
+words: their upper parts, then their lower ones.
 """
 
 import numpy as np
@@ -14,9 +18,9 @@ import numpy as np
 from lanewise.kernels.cpu.emit import Emitter, Value
 from lanewise.kernels.cpu.isa import Isa
 
-__all__ = ["FLOAT", "MANY", "RECORDS", "field_offset", "record_bytes", "small_tiles", "spans", "tile_of"]
+__all__ = ["BRAIN", "FLOAT", "MANY", "RECORDS", "field_offset", "record_bytes", "small_tiles", "spans", "tile_of"]
 
-FLOAT = "float"
+FLOAT, BRAIN = "float", "brain"
 MANY = 24  # rows from which unpacking weights once beats unpacking them for every tile
 # sums of q per 16 or per 32 weights; "ds" is d times the sum, what a format with a minimum multiplies the minimum by
 RECORDS: dict[str, np.dtype] = {
@@ -25,8 +29,9 @@ RECORDS: dict[str, np.dtype] = {
         [("q", "i1", 256), ("d", "f4"), ("sum32", "i2", 8), ("sum16", "i2", 16), ("c4", "i4", 16), ("c32", "i4", 16), ("c128", "i4", 8)]
     ),
     FLOAT: np.dtype([("x", "f4")]),
+    BRAIN: np.dtype([("x", "f4")]),
 }
-BLOCK = {"q8_0": 32, "q8_k": 256, FLOAT: 1}
+BLOCK = {"q8_0": 32, "q8_k": 256, FLOAT: 1, BRAIN: 1}
 
 
 def record_bytes(kind: str, k: int) -> int:

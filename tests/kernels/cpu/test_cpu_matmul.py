@@ -10,6 +10,7 @@ from lanewise.contract import dtype
 from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.emit import LANES
+from lanewise.kernels.cpu.isa import ISAS
 from lanewise.kernels.cpu.records import MANY
 from lanewise.oracle import ORACLES, worst
 
@@ -120,10 +121,11 @@ def test_a_prompt_of_512_rows_is_within_its_bound(fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", ALL)
 def test_every_instruction_set_with_fma_gives_the_same_bits(fmt: str) -> None:
-    """No operation on floats depends on the width of a vector: sums run along k, in order, one lane for each row of w."""
+    """No operation on floats depends on the width of a vector: sums run along k, in order, one lane for each row of w. A bf16 dot apart."""
     x, raw, bias, _, _ = _case(fmt)
-    best = matmul(x[:7], raw, fmt, BEST, bias)
-    for isa in (isa for isa, other in PAIRS if other == fmt and isa in FUSED):
+    alike = [isa for isa, other in PAIRS if other == fmt and isa in FUSED and not (fmt == "BF16" and ISAS[isa].bf16)]
+    best = matmul(x[:7], raw, fmt, alike[0], bias)
+    for isa in alike[1:]:
         np.testing.assert_array_equal(matmul(x[:7], raw, fmt, isa, bias), best)
 
 
