@@ -7,23 +7,27 @@ import numpy as np
 import pytest
 import test_cpu_attention as attention
 import test_cpu_dots as dots
+import test_cpu_embed as embedding
 import test_cpu_emit as emit
 import test_cpu_matmul as product
 import test_cpu_pack as packing
 import test_cpu_prepare as ready
 import test_cpu_rotate as rotation
+import test_cpu_sample as sampling
 from support import aarch64
 from support.cpu import ALL, FUSED, QUANTIZED, call, digested, matmul, records
 
+from lanewise.kernels.cpu.dense import DENSE
 from lanewise.kernels.cpu.dots import dot4
 from lanewise.kernels.cpu.emit import I8, Emitter, Value
 from lanewise.kernels.cpu.isa import ISAS
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 from lanewise.kernels.cpu.quantize import SOURCES
+from lanewise.kernels.cpu.records import MANY
 
 pytestmark = pytest.mark.skipif(bool(aarch64.MISSING), reason=aarch64.MISSING)
 EVERY_ROW = pytest.mark.parametrize("row", aarch64.PROCESSORS)
-ROWS_OF_X, ROWS_OF_W = (1, 5), (7, 37)
+ROWS_OF_X, ROWS_OF_W = (1, 5, MANY + 3), (7, 37)
 HERE = next(name for name in FUSED if not ISAS[name].bf16)  # whose sums are in the order of every other row
 
 Check = Callable[..., None]
@@ -56,6 +60,16 @@ CHECKS: list[tuple[Check, tuple[Any, ...]]] = [
     (rotation.test_a_value_that_float16_cannot_hold_becomes_infinite, ()),
     (attention.test_prompts_and_steps_together_are_within_the_bound, (3,)),
     (attention.test_spread_splits_give_the_bits_of_walked_ones, ()),
+    *((embedding.test_rows_are_the_definition_bit_for_bit, (fmt,)) for fmt in ALL),
+    *((embedding.test_a_dense_row_of_any_width_is_copied, (fmt,)) for fmt in DENSE),
+    *((sampling.test_the_greatest_is_that_of_the_lowest_id_and_each_lane_of_a_piece_has_its_own, (n,)) for n in sampling.WIDTHS),
+    (sampling.test_the_greatest_is_found_wherever_it_is_and_so_is_a_nan, ()),
+    (sampling.test_signed_zeros_are_equal_and_masked_rows_have_no_nan, ()),
+    *((sampling.test_what_is_no_smaller_than_a_limit_comes_in_order_ties_by_id, (n,)) for n in sampling.WIDTHS),
+    (sampling.test_floats_of_every_size_are_sorted, ()),
+    *((sampling.test_the_sum_of_exponentials_is_within_its_bound, (temperature,)) for temperature in (1e-30, 0.7, 30.0)),
+    (sampling.test_equal_logits_sum_to_their_number_exactly, ()),
+    (sampling.test_the_exponential_is_within_two_ulps_wherever_it_counts, ()),
 ]
 
 
@@ -69,6 +83,7 @@ def test_what_holds_for_kernels_of_this_processor_holds_on_aarch64(row: str, che
 @pytest.mark.parametrize("fmt", ALL)
 def test_a_product_has_the_bits_that_it_has_on_this_processor(row: str, fmt: str) -> None:
     x, raw, bias, _, _ = product._case(fmt)
+    x = np.tile(x, (2, 1))
     for m in ROWS_OF_X:
         for n in ROWS_OF_W:
             given = x[:m], raw[:n], fmt
