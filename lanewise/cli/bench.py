@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -161,6 +160,8 @@ def _phase(name: str, phase: dict[str, Any]) -> tuple[str, ...]:
 
 def _print_profile(name: str, one: dict[str, Any]) -> None:
     """Ops that are alike in one line, the largest first; seconds are medians over the passes."""
+    from statistics import median
+
     alike: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for op in one["ops"]:
         alike[op["kernel"], op["m"], op["n"], op["k"]].append(op)

@@ -1,6 +1,7 @@
 """One sequence's sampler: its parameters, its random numbers, and what it has seen so far."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,10 +28,14 @@ class Sampler:
 
     def __init__(self, params: SamplingParams, prompt: list[int], vocab: int) -> None:
         self.params = params
-        self._random = np.random.Generator(np.random.Philox(params.seed))
         self._seen = np.zeros(vocab, bool)
         self._seen[prompt] = True
         self._counts = np.zeros(vocab, np.int64)
+
+    @cached_property
+    def _random(self) -> "np.random.Generator":
+        """Made when first drawn from: greedy sampling does not wait for numpy.random to be imported."""
+        return np.random.Generator(np.random.Philox(self.params.seed))
 
     def pick(self, distribution: Distribution) -> tuple[int, TokenLogprob | None]:
         """The next token, and its log probabilities where they were asked for."""

@@ -140,7 +140,7 @@ def _merges(metadata: "Metadata", tokens: _Tokens, vocab: dict[str, int]) -> Any
     if set(map(len, merges)) - {2}:
         i = next(i for i, merge in enumerate(merges) if len(merge) != 2)
         raise TokenizerError(f"{metadata.file}: {key}[{i}] is {' '.join(merges[i])[:80]!r}; two tokens and one space are expected")
-    if set(map("".join, merges)) - vocab.keys():
+    if not all(left + right in vocab for left, right in merges):
         # a token that is only ever matched whole is not reached, or passed, by merging
         whole = {tokens.texts[i] for i in _matched(tokens.roles)}
         merges = [(left, right) for left, right in merges if not whole & {left, right, left + right}]
@@ -198,7 +198,7 @@ def _mergeable(tokens: _Tokens, extra: Iterable[int]) -> tuple[dict[str, int], l
     """The vocabulary that merges see, numbered from 0 without gaps, and the file's id for each of its numbers."""
     skip = set(_matched(tokens.roles)).difference(extra)
     ids = [i for i, text in enumerate(tokens.texts) if text and i not in skip]
-    return {tokens.texts[i]: number for number, i in enumerate(ids)}, ids
+    return dict(zip(map(tokens.texts.__getitem__, ids), range(len(ids)), strict=True)), ids
 
 
 def _matched(roles: bytes | bytearray) -> list[int]:

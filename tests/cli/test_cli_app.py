@@ -54,6 +54,14 @@ def test_help_loads_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_first_token_waits_only_for_what_it_needs(tiny_gguf):
+    idle = ("rich", "jinja2", "gguf", "statistics", "numpy.random", "lanewise.oracle", "lanewise.bench")
+    script = f"import sys\nfrom lanewise.cli import main\nsys.argv = ['lanewise', 'generate', {str(tiny_gguf)!r}, '-p', 'the', '-n', '1']\n"
+    script += f"try: main()\nexcept SystemExit: pass\nprint(); print('lanewise.engine' in sys.modules, [m for m in {idle} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "True []"
+
+
 def test_a_reader_that_leaves_early_is_no_error():
     script = "from lanewise.cli import main\nimport sys\nsys.argv = ['lanewise', 'targets', '--json']\nsys.stdin.read()\nmain()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

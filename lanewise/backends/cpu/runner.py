@@ -53,8 +53,8 @@ class CpuBackend:
             del tensors[spec.embedding]  # rows of it are read from the file as they are needed
         formats = {w: t.format.name for w, t in tensors.items() if len(w.shape) == 2}
         require(sum(t.nbytes for t in tensors.values()), f"the weights of {file.path}")
-        for weight, fmt in formats.items():
-            require_kernel("quant_linear", host(), n=weight.shape[0], k=weight.shape[1], format=fmt)
+        for (n, k), fmt in dict.fromkeys((weight.shape, fmt) for weight, fmt in formats.items()):
+            require_kernel("quant_linear", host(), n=n, k=k, format=fmt)
         library = Library(kernels_of(spec, embedding.format.name, formats), isa)
         pool = ThreadPool(isa, threads)
         packed, vectors, arena = {}, {}, Arena()

@@ -25,6 +25,7 @@ __all__ = ["Arena", "PackedWeight", "activation_of", "aligned", "kernels_for", "
 
 _MADV_DONTNEED = 4
 _HUGE = 2 << 20
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +130,4 @@ def _release(data: NDArray[np.uint8]) -> None:
     first = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if last > first and not data.flags.writeable:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_DONTNEED)
+        _LIBC.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_DONTNEED)

@@ -78,13 +78,17 @@ def _optimized(kernel: Source, isa: Isa, machine: Any) -> Any:
 
 
 @functools.cache
-def _initialized() -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+def _initialized(native: bool) -> None:
+    if native:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    else:  # 8 MB of code that a process which only runs kernels never needs
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
 
 
 def _machine(isa: Isa, *, jit: bool) -> Any:
-    _initialized()
+    _initialized(isa.triple.startswith(platform.machine()))
     target = llvm.Target.from_triple(isa.triple)
     return target.create_target_machine(
         cpu=isa.cpu, features=isa.features, opt=3, jit=jit, reloc="pic" if not jit else "default", codemodel="jitdefault" if jit else "default"

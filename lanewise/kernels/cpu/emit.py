@@ -139,10 +139,10 @@ class Emitter:
         return self.b.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), ir.Constant(VI, [0] * LANES))
 
     def all_ints(self, value: int) -> Value:
-        return ir.Constant(VI, [value] * LANES)
+        return ir.Constant(VI, value)
 
     def all_floats(self, value: float) -> Value:
-        return ir.Constant(VF, [value] * LANES)
+        return ir.Constant(VF, value)
 
     def all_doubles(self, value: float) -> Value:
         return ir.Constant(VD, [value] * LANES)

@@ -164,6 +164,18 @@ def test_an_object_is_the_same_bytes_in_every_process() -> None:
     assert compile_object(block_matmul("Q8_0"), ISAS[BEST]) == other
 
 
+def test_running_kernels_loads_no_compiler_for_other_processors_and_they_can_be_compiled_all_the_same() -> None:
+    other = next(isa.name for isa in ISAS.values() if isa.arch.vendor != ISAS[BEST].arch.vendor)
+    code = f"import sys; sys.path[:0] = {sys.path!r}\n"
+    code += "import llvmlite.binding as llvm; from lanewise.kernels.cpu.compile import Library, compile_object\n"
+    code += "from lanewise.kernels.cpu.isa import ISAS; from lanewise.kernels.cpu.quantize import prepare\n"
+    code += f"kernel, other = prepare('plain', 'q8_0'), ISAS[{other!r}]; Library([kernel], ISAS[{BEST!r}])\n"
+    code += "try: llvm.Target.from_triple(other.triple)\nexcept RuntimeError: print('absent')\n"
+    code += "print(compile_object(kernel, other)[:4])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["absent", r"b'\x7fELF'"]
+
+
 def test_a_library_says_which_kernel_it_does_not_have() -> None:
     with pytest.raises(KeyError, match="nothing"):
         Library([KERNEL], ISAS[BEST]).address("nothing")
