@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 import lanewise
 from lanewise.cli import app
@@ -19,7 +18,7 @@ from lanewise.models import FAMILIES
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 MODULES = sorted(m.name for m in pkgutil.walk_packages(lanewise.__path__, "lanewise."))
-COMMANDS = get_command(app).commands
+COMMANDS = app.commands
 READERS = {path.name: path.read_text(encoding="utf-8") for path in DOCUMENTS}
 
 

@@ -6,11 +6,10 @@ engine inside their functions, so that `lanewise --help` stays quick.
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
 from lanewise import __version__
 from lanewise.cli import bench, chat, explain, generate, inspect, quantize, targets
@@ -19,30 +18,17 @@ from lanewise.errors import LanewiseError
 
 __all__ = ["app", "main"]
 
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    generate.generate,
-    chat.chat,
-    inspect.inspect,
-    quantize.quantize,
-    explain.explain,
-    targets.targets,
-)
 
-
-# What the option parser raises for wrong usage, wherever this version of typer keeps it.
-_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-
-
-class _Group(TyperGroup):
+class _Group(click.Group):
     """Turns what a command raises into one line and an exit code; anything it does not know is a bug and keeps its traceback."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, standalone_mode: bool = True, **options: Any) -> Any:
         try:
             code = super().main(args, *rest, **{**options, "standalone_mode": False})
-        except _UsageError as error:
+        except click.ClickException as error:
             message = error.format_message()
             if "\n" in message:  # no command at all: the message is the help
-                typer.echo(message, err=True)
+                click.echo(message, err=True)
             else:
                 complain("error", f"{message.rstrip('.')}; see lanewise --help")
             code = 2
@@ -57,19 +43,19 @@ class _Group(TyperGroup):
             return value
         except LanewiseError as error:
             complain("error", str(error))
-            raise typer.Exit(2) from None
+            raise click.exceptions.Exit(2) from None
         except KeyboardInterrupt:
-            typer.echo(err=True)
-            raise typer.Exit(130) from None
+            click.echo(err=True)
+            raise click.exceptions.Exit(130) from None
         except BrokenPipeError:
             _abandon_output()
-            raise typer.Exit(0) from None
+            raise click.exceptions.Exit(0) from None
         except OSError as error:
             if error.filename is not None or error.filename2 is not None:  # a file, and no command lets that through
                 raise
             _abandon_output()
             complain("error", f"cannot write the output: {error.strerror or error}")
-            raise typer.Exit(2) from None
+            raise click.exceptions.Exit(2) from None
 
 
 def _abandon_output() -> None:
@@ -77,25 +63,14 @@ def _abandon_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-app = typer.Typer(cls=_Group, name="lanewise", add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"lanewise {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")] = False,
-) -> None:
+@click.group(cls=_Group, name="lanewise", context_settings={"show_default": True})
+@click.version_option(__version__, message="lanewise %(version)s")
+def app() -> None:
     """Run quantized language models, and ask what would run them."""
 
 
-for _command in _COMMANDS:
-    app.command()(_command)
-app.add_typer(bench.app, name="bench")
+for _command in (generate.generate, chat.chat, inspect.inspect, quantize.quantize, explain.explain, targets.targets, bench.app):
+    app.add_command(_command)
 
 
 def main() -> None:

@@ -3,12 +3,12 @@
 import json
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from lanewise.cli import options
-from lanewise.cli.terminal import Json, Progress, complain, print_json, print_table, printable, size
+from lanewise.cli.terminal import Progress, as_json, complain, print_json, print_table, printable, size
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -16,29 +16,38 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure how fast something is, beside what the machine can do.")
 
-
-@app.callback()
-def _root() -> None:
-    """Keeps `model` a command of its own while it is the only one."""
+@click.group(name="bench")
+def app() -> None:
+    """Measure how fast something is, beside what the machine can do."""
 
 
 @app.command()
+@click.argument("path", metavar="[MODEL]", required=False)
+@click.option("--shape", help="Random weights of a model's true shape, such as qwen3-0.6b.")
+@click.option("--type", "type_name", help="With --shape: the type of its weights.", show_default="Q4_K_M")
+@options.device
+@options.threads
+@click.option("--pp", default="28,128,512", help="Prompt lengths, with commas; 0 for none.")
+@click.option("--tg", default=128, help="Tokens to decode; 0 for none.")
+@click.option("--rounds", default=5, help="How often everything is measured, in turns.")
+@click.option("--profile", is_flag=True, help="Also time every op of a decode step and of a prefill step.")
+@click.option("--record", help="Write everything measured to this file, as JSON.")
+@as_json
 def model(
-    path: Annotated[str | None, typer.Argument(metavar="MODEL", help="A .gguf file or a directory; or --shape.", show_default=False)] = None,
-    shape: Annotated[str | None, typer.Option(help="Random weights of a model's true shape, such as qwen3-0.6b.", show_default=False)] = None,
-    type_name: Annotated[str | None, typer.Option("--type", help="With --shape: the type of its weights.", show_default="Q4_K_M")] = None,
-    device: options.Device = None,
-    threads: options.Threads = None,
-    pp: Annotated[str, typer.Option("--pp", help="Prompt lengths, with commas; 0 for none.")] = "28,128,512",
-    tg: Annotated[int, typer.Option("--tg", help="Tokens to decode; 0 for none.")] = 128,
-    rounds: Annotated[int, typer.Option(help="How often everything is measured, in turns.")] = 5,
-    profile: Annotated[bool, typer.Option("--profile", help="Also time every op of a decode step and of a prefill step.")] = False,
-    record: Annotated[str | None, typer.Option(help="Write everything measured to this file, as JSON.", show_default=False)] = None,
-    as_json: Json = False,
+    path: str | None,
+    shape: str | None,
+    type_name: str | None,
+    device: str | None,
+    threads: int | None,
+    pp: str,
+    tg: int,
+    rounds: int,
+    profile: bool,
+    record: str | None,
+    as_json: bool,
 ) -> None:
-    """Measure a model's prefill and decode speed."""
+    """Measure a model's prefill and decode speed. MODEL is a .gguf file or a directory; or --shape."""
     from lanewise import settings
     from lanewise.bench import Plan, bench_model
 
@@ -119,14 +128,14 @@ def _print(found: dict[str, Any]) -> None:
         "cold": f"cold: at least 4 times the last-level cache of {size(cache or 0)}",
         "unknown": "the size of the last-level cache is unknown",
     }[run["residency"]]
-    typer.echo(f"model:    {printable(shown['name'])}{' (random weights)' if shown['random'] else ''}, {shown['parameters']:,} parameters, {formats}")
-    typer.echo(f"weights:  {size(shown['weight_bytes'])} a token, {fits}")
-    typer.echo(f"machine:  {printable(host['cpu'])}, {run['isa']}, {run['device']}, {_threads(run)}; peak memory {size(run['peak_memory'])}")
-    typer.echo(f"versions: {', '.join(f'{k} {v}' for k, v in found['versions'].items())}; commit {_commit(commit)}")
+    click.echo(f"model:    {printable(shown['name'])}{' (random weights)' if shown['random'] else ''}, {shown['parameters']:,} parameters, {formats}")
+    click.echo(f"weights:  {size(shown['weight_bytes'])} a token, {fits}")
+    click.echo(f"machine:  {printable(host['cpu'])}, {run['isa']}, {run['device']}, {_threads(run)}; peak memory {size(run['peak_memory'])}")
+    click.echo(f"versions: {', '.join(f'{k} {v}' for k, v in found['versions'].items())}; commit {_commit(commit)}")
     limits = found["figures"]["limits"]
-    typer.echo(f"limits:   read {_each(limits['read'], 'GB/s')}, {_each(limits['read_at_size'], 'GB/s')} at the weights' size;")
+    click.echo(f"limits:   read {_each(limits['read'], 'GB/s')}, {_each(limits['read_at_size'], 'GB/s')} at the weights' size;")
     load = found["rounds"][-1]["after"]["load"][0]
-    typer.echo(f"          int8 {_each(limits['int8'], 'GMAC/s')}, medians of {_count(run['rounds'], 'round')}; load {load:.1f}\n")
+    click.echo(f"          int8 {_each(limits['int8'], 'GMAC/s')}, medians of {_count(run['rounds'], 'round')}; load {load:.1f}\n")
     head = ("phase", "tok/s", "best", "spread", "rate", "of limit")
     print_table(head, [_phase(name, p) for name, p in found["figures"]["phases"].items()], right=("tok/s", "best", "spread"))
     for name, one in (found["profile"] or {}).items():
@@ -177,5 +186,5 @@ def _print_profile(name: str, one: dict[str, Any]) -> None:
         rows.append((kernel, f"{n}x{k}" if n else "", len(ops), f"{1e6 * seconds:.0f}", f"{100 * seconds / total:.1f}", rate))
     step = f"{_count(one['rows'], 'token')}, context {one['context']}"
     totals = f"ops {1e6 * total:.0f} us (medians); with a barrier behind each {1e6 * whole:.0f} us, plain {1e6 * plain:.0f} us"
-    typer.echo(f"\n{name}, one step of {step}: {totals}")
+    click.echo(f"\n{name}, one step of {step}: {totals}")
     print_table(("kernel", "weight", "calls", "us", "%", "rate"), rows, right=("calls", "us", "%"))

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from lanewise.cli import options
 from lanewise.cli.terminal import Progress, complain
@@ -17,35 +17,24 @@ if TYPE_CHECKING:
 _HELP = "/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer"
 
 
-def chat(
-    ctx: typer.Context,
-    model: options.Model,
-    max_tokens: options.MaxTokens = 1024,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    repetition_penalty: options.RepetitionPenalty = 1.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    stop_id: options.StopId = None,
-    system: options.System = None,
-    device: options.Device = None,
-    threads: options.Threads = None,
-    context: options.Context = None,
-    quiet: options.Quiet = False,
-) -> None:
-    """Talk with a model. The conversation stays in its KV cache from turn to turn."""
-    from lanewise.engine import LLM
+@click.command()
+@options.model
+@options.sampling(max_tokens=1024)
+@options.system
+@options.device
+@options.threads
+@options.context
+@options.quiet
+def chat(model: str, system: str | None, device: str | None, threads: int | None, context: int | None, quiet: bool, **sampling: Any) -> None:
+    """Talk with a model. MODEL is a .gguf file or a directory; the conversation stays in its KV cache from turn to turn."""
+    from lanewise.engine import LLM, SamplingParams
 
-    params = options.sampling(ctx.params)
+    params = SamplingParams(**sampling)
     live = sys.stdin.isatty() and sys.stdout.isatty()
     with Progress() as progress, LLM(model, device, threads=threads, context=context, on_progress=progress) as llm, closing(llm.chat(system)) as talk:
         options.note_all(llm, quiet)
         if live and not quiet:
-            typer.echo(_HELP, err=True)
+            click.echo(_HELP, err=True)
         for text in _typed() if live else _piped():
             if text == "/exit":
                 break
@@ -63,7 +52,7 @@ def _typed() -> Iterator[str]:
         try:
             text = input("> ")
         except EOFError:
-            typer.echo()
+            click.echo()
             return
         except UnicodeDecodeError:
             complain("error", "that was not UTF-8 text")

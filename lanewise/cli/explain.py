@@ -1,27 +1,27 @@
 """`lanewise explain`: which kernel would run a problem, and why the others would not."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from lanewise.cli.terminal import Json, print_json
+from lanewise.cli.terminal import as_json, print_json
 
 if TYPE_CHECKING:
     from lanewise.contract import Problem
     from lanewise.dispatch import Verdict
 
 
-def explain(
-    op: Annotated[str, typer.Argument(metavar="OP", help="An op, such as linear or quant_linear.", show_default=False)],
-    arch: Annotated[str | None, typer.Option(help="The target, such as gfx1100 or sm_90.", show_default="this machine")] = None,
-    m: Annotated[int, typer.Option("--m", help="Tokens.")] = 1,
-    n: Annotated[int, typer.Option("--n", help="Output features.")] = 4096,
-    k: Annotated[int, typer.Option("--k", help="Reduction.")] = 4096,
-    dtype: Annotated[str, typer.Option(help="Type of the activations: f32, f16 or bf16.")] = "f32",
-    fmt: Annotated[str | None, typer.Option("--format", help="Format of the weights, such as Q4_K.", show_default=False)] = None,
-    as_json: Json = False,
-) -> None:
-    """Print which kernel would run a problem, and every refusal. Exit code 1 when none would."""
+@click.command()
+@click.argument("op", metavar="OP")
+@click.option("--arch", help="The target, such as gfx1100 or sm_90.", show_default="this machine")
+@click.option("--m", default=1, help="Tokens.")
+@click.option("--n", default=4096, help="Output features.")
+@click.option("--k", default=4096, help="Reduction.")
+@click.option("--dtype", default="f32", help="Type of the activations: f32, f16 or bf16.")
+@click.option("--format", "fmt", help="Format of the weights, such as Q4_K.")
+@as_json
+def explain(op: str, arch: str | None, m: int, n: int, k: int, dtype: str, fmt: str | None, as_json: bool) -> None:
+    """Print which kernel would run a problem, and every refusal. OP is linear, quant_linear, ...; exit code 1 when no kernel would."""
     import lanewise.backends  # noqa: F401  (registers the kernels)
     from lanewise import arch as targets
     from lanewise import formats
@@ -34,13 +34,13 @@ def explain(
     if as_json:
         print_json(_machine(problem, verdicts))
     else:
-        typer.echo(str(problem))
+        click.echo(str(problem))
         for verdict in verdicts:
-            typer.echo(f"  {_words(verdict)}")
+            click.echo(f"  {_words(verdict)}")
         if not verdicts:
-            typer.echo("  no kernel is registered for this op")
+            click.echo("  no kernel is registered for this op")
     if not any(verdict.chosen for verdict in verdicts):
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _words(verdict: "Verdict") -> str:

@@ -4,72 +4,70 @@ import os
 import sys
 from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from lanewise.cli import options
-from lanewise.cli.terminal import Json, Progress, complain, print_json, printable
+from lanewise.cli.terminal import Progress, as_json, complain, print_json, printable
 
 if TYPE_CHECKING:
     from lanewise.engine import LLM, Completion, SamplingParams
 
 
+@click.command()
+@options.model
+@click.option("--prompt", "-p", "prompts", multiple=True, required=True, help="The text to continue; - reads stdin. May be repeated.")
+@options.sampling(max_tokens=128)
+@click.option("--logprobs", type=int, help="With --json: log probabilities of each token and of this many most likely ones.")
+@click.option("--ignore-eos", is_flag=True, help="Go on after the model's own end of text.")
+@click.option("--chat", is_flag=True, help="Wrap each prompt in the model's chat template; so does --system.")
+@options.system
+@options.device
+@options.threads
+@options.context
+@options.quiet
+@as_json
 def generate(
-    ctx: typer.Context,
-    model: options.Model,
-    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="The text to continue; - reads stdin. May be repeated.", show_default=False)],
-    max_tokens: options.MaxTokens = 128,
-    temperature: options.Temperature = 0.0,
-    top_k: options.TopK = 0,
-    top_p: options.TopP = 1.0,
-    min_p: options.MinP = 0.0,
-    repetition_penalty: options.RepetitionPenalty = 1.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
-    seed: options.Seed = None,
-    stop: options.Stop = None,
-    stop_id: options.StopId = None,
-    logprobs: Annotated[
-        int | None, typer.Option(help="With --json: log probabilities of each token and of this many most likely ones.", show_default=False)
-    ] = None,
-    ignore_eos: options.IgnoreEos = False,
-    chat: Annotated[bool, typer.Option("--chat", help="Wrap each prompt in the model's chat template.")] = False,
-    system: Annotated[str | None, typer.Option(help="The system message; implies --chat.", show_default=False)] = None,
-    device: options.Device = None,
-    threads: options.Threads = None,
-    context: options.Context = None,
-    quiet: options.Quiet = False,
-    as_json: Json = False,
+    model: str,
+    prompts: tuple[str, ...],
+    chat: bool,
+    system: str | None,
+    device: str | None,
+    threads: int | None,
+    context: int | None,
+    quiet: bool,
+    as_json: bool,
+    **sampling: Any,
 ) -> None:
-    """Generate text from one or more prompts."""
-    if logprobs is not None and not as_json:
-        raise typer.BadParameter("log probabilities are only printed with --json", param_hint="--logprobs")
-    texts = _texts(prompt)
+    """Generate text from one or more prompts. MODEL is a .gguf file, or a directory with config.json and *.safetensors."""
+    if sampling["logprobs"] is not None and not as_json:
+        raise click.BadParameter("log probabilities are only printed with --json", param_hint="--logprobs")
+    texts = _texts(prompts)
 
-    from lanewise.engine import LLM
+    from lanewise.engine import LLM, SamplingParams
 
-    params = options.sampling(ctx.params)
+    params = SamplingParams(**sampling)
     with Progress() as progress, LLM(model, device, threads=threads, context=context, on_progress=progress) as llm:
         options.note_all(llm, quiet)
-        prompts: list[Any] = [_messages(system, text) for text in texts] if chat or system is not None else list(texts)
+        asked: list[Any] = [_messages(system, text) for text in texts] if chat or system is not None else list(texts)
         if as_json:
-            completions = llm.generate(prompts, params)
+            completions = llm.generate(asked, params)
             print_json({"model": model, "completions": [_machine(p, c) for p, c in zip(texts, completions, strict=True)]})
-        elif len(prompts) == 1:
-            completions = [_stream(llm, prompts[0], params)]
+        elif len(asked) == 1:
+            completions = [_stream(llm, asked[0], params)]
         else:
-            completions = llm.generate(prompts, params)
+            completions = llm.generate(asked, params)
             for index, (text, completion) in enumerate(zip(texts, completions, strict=True), 1):
                 options.emit(f"[{index}] {_heading(text)}\n{completion.text}\n")
     if not quiet and not as_json:
-        typer.echo(options.speed(completions), err=True)
+        click.echo(options.speed(completions), err=True)
 
 
-def _texts(prompts: list[str]) -> list[str]:
+def _texts(prompts: tuple[str, ...]) -> list[str]:
     """The prompts, with `-` read from stdin. Python hides bytes of an argument that are not UTF-8 in surrogates; those are refused."""
     if prompts.count("-") > 1:
-        raise typer.BadParameter("stdin can be read once; give - once", param_hint="--prompt")
+        raise click.BadParameter("stdin can be read once; give - once", param_hint="--prompt")
     texts = []
     for prompt in prompts:
         raw = sys.stdin.buffer.read() if prompt == "-" else os.fsencode(prompt)

@@ -1,12 +1,12 @@
 """`lanewise inspect`: what a model file holds, whether or not Lanewise can run it."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from lanewise.cli import options
-from lanewise.cli.terminal import Json, print_json, print_table, printable, size
+from lanewise.cli.terminal import as_json, print_json, print_table, printable, size
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from lanewise.models import ModelSpec
 
 
-def inspect(
-    model: options.Model,
-    tensors: Annotated[bool, typer.Option("--tensors", help="List every tensor.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show a model's architecture, sizes, formats and tokenizer."""
+@click.command()
+@options.model
+@click.option("--tensors", is_flag=True, help="List every tensor.")
+@as_json
+def inspect(model: str, tensors: bool, as_json: bool) -> None:
+    """Show a model's architecture, sizes, formats and tokenizer. MODEL is a .gguf file or a directory."""
     from lanewise.files import open_model
 
     with open_model(model) as file:
@@ -32,7 +32,7 @@ def inspect(
         return
     _print_facts(facts)
     if tensors:
-        typer.echo()
+        click.echo()
         rows = ((t["name"], t["format"], "x".join(map(str, t["shape"])) or "scalar", f"{t['bytes']:,}") for t in listing)
         print_table(("tensor", "format", "shape", "bytes"), rows, right=("bytes",))
 
@@ -139,4 +139,4 @@ def _print_facts(facts: dict[str, Any]) -> None:
         "chat template": template,
     }
     for name, text in rows.items():
-        typer.echo(f"{name + ':':<15}{text}")
+        click.echo(f"{name + ':':<15}{text}")

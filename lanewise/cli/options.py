@@ -1,46 +1,52 @@
 """What commands that run a model have in common: their options, the prompt texts, and the words about a completion."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+import click
 
 from lanewise.cli.terminal import complain, printable
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
-    from lanewise.engine import LLM, Completion, SamplingParams
+    from lanewise.engine import LLM, Completion
 
-__all__ = ["decoded", "emit", "note_all", "sampling", "speed"]
+__all__ = ["context", "decoded", "device", "emit", "model", "note_all", "quiet", "sampling", "speed", "system", "threads"]
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A .gguf file, or a directory with config.json and *.safetensors.", show_default=False)]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="Most tokens to generate.")]
-Temperature = Annotated[float, typer.Option(help="0 takes the most likely token each time.")]
-TopK = Annotated[int, typer.Option(help="Keep this many tokens; 0 keeps all.")]
-TopP = Annotated[float, typer.Option(help="Keep the most likely tokens that together reach this probability.")]
-MinP = Annotated[float, typer.Option(help="Drop tokens less likely than this share of the most likely one.")]
-RepetitionPenalty = Annotated[float, typer.Option(help="Above 1 makes tokens of the prompt and the output less likely.")]
-PresencePenalty = Annotated[float, typer.Option(help="Subtracted from the logit of every token that the output has.")]
-FrequencyPenalty = Annotated[float, typer.Option(help="Subtracted once for each time that the output has a token.")]
-Seed = Annotated[int | None, typer.Option(help="Same seed, same text.", show_default="a new one each time")]
-Stop = Annotated[list[str] | None, typer.Option(help="A text that ends the output. May be repeated.", show_default=False)]
-StopId = Annotated[list[int] | None, typer.Option(help="A token id that ends the output. May be repeated.", show_default=False)]
-IgnoreEos = Annotated[bool, typer.Option("--ignore-eos", help="Go on after the model's own end of text.")]
-System = Annotated[str | None, typer.Option(help="The system message.", show_default=False)]
-Device = Annotated[str | None, typer.Option(help="Where to run: reference or cpu.", show_default="LANEWISE_DEVICE, else cpu")]
-Threads = Annotated[int | None, typer.Option(help="Threads of the cpu device.", show_default="LANEWISE_THREADS, else the physical cores")]
-Context = Annotated[int | None, typer.Option(help="Most tokens of prompt and answer together.", show_default="the model's, at most LANEWISE_CONTEXT")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No remarks and no speeds on stderr.")]
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+model = click.argument("model", metavar="MODEL")
+system = click.option("--system", help="The system message.")
+device = click.option("--device", help="Where to run: reference or cpu.", show_default="LANEWISE_DEVICE, else cpu")
+threads = click.option("--threads", type=int, help="Threads of the cpu device.", show_default="LANEWISE_THREADS, else the physical cores")
+context = click.option("--context", type=int, help="Most tokens of prompt and answer together.", show_default="the model's, at most LANEWISE_CONTEXT")
+quiet = click.option("--quiet", "-q", is_flag=True, help="No remarks and no speeds on stderr.")
+
+# Each is named after the field of SamplingParams that it sets.
+_SAMPLING = (
+    click.option("--temperature", default=0.0, help="0 takes the most likely token each time."),
+    click.option("--top-k", default=0, help="Keep this many tokens; 0 keeps all."),
+    click.option("--top-p", default=1.0, help="Keep the most likely tokens that together reach this probability."),
+    click.option("--min-p", default=0.0, help="Drop tokens less likely than this share of the most likely one."),
+    click.option("--repetition-penalty", default=1.0, help="Above 1 makes tokens of the prompt and the output less likely."),
+    click.option("--presence-penalty", default=0.0, help="Subtracted from the logit of every token that the output has."),
+    click.option("--frequency-penalty", default=0.0, help="Subtracted once for each time that the output has a token."),
+    click.option("--seed", type=int, help="Same seed, same text.", show_default="a new one each time"),
+    click.option("--stop", multiple=True, help="A text that ends the output. May be repeated."),
+    click.option("--stop-id", "stop_ids", type=int, multiple=True, help="A token id that ends the output. May be repeated."),
+)
 
 
-def sampling(given: Mapping[str, Any]) -> "SamplingParams":
-    """The sampling parameters among a command's options, which have the same names; one that was not given keeps its default."""
-    from lanewise.engine import SamplingParams
+def sampling(max_tokens: int) -> Callable[[_F], _F]:
+    """The options that become SamplingParams, by the names of its fields; `max_tokens` is the default of that one."""
 
-    named = {**given, "stop_ids": given["stop_id"]}
-    return SamplingParams(**{f.name: named[f.name] for f in fields(SamplingParams) if named.get(f.name) is not None})
+    def add(command: _F) -> _F:
+        for option in reversed(_SAMPLING):
+            command = option(command)
+        return click.option("--max-tokens", "-n", default=max_tokens, help="Most tokens to generate.")(command)
+
+    return add
 
 
 def decoded(raw: bytes, what: str) -> str:

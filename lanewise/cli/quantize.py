@@ -3,24 +3,24 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from lanewise.cli.terminal import Json, Progress, complain, print_json, printable, size
+from lanewise.cli.terminal import Progress, as_json, complain, print_json, printable, size
 
 if TYPE_CHECKING:
     from lanewise.files.quantize import Change, QuantizeReport
 
 
-def quantize(
-    source: Annotated[str, typer.Argument(metavar="IN", help="The .gguf file to read; any part of a split one.", show_default=False)],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="The .gguf file to write.", show_default=False)],
-    type_name: Annotated[str, typer.Option("--type", help="Such as Q4_K_M, Q8_0 or F16; an unknown one lists all.", show_default=False)],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT when it is there already.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Quantize the weights of a GGUF file."""
+@click.command()
+@click.argument("source", metavar="IN")
+@click.argument("target", metavar="OUT")
+@click.option("--type", "type_name", required=True, help="Such as Q4_K_M, Q8_0 or F16; an unknown one lists all.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT when it is there already.")
+@as_json
+def quantize(source: str, target: str, type_name: str, overwrite: bool, as_json: bool) -> None:
+    """Quantize the weights of a GGUF file. IN is read (any part of a split one will do), OUT is written."""
     from lanewise.files.quantize import quantize_file
 
     with Progress() as bar:
@@ -32,9 +32,9 @@ def quantize(
         print_json({**asdict(report), "source": str(report.source), "target": str(report.target), **sizes})
         return
     for (before, after), count in _counted((c.before, c.after) for c in report.changes):
-        typer.echo(f"{count:>6} tensor{'' if count == 1 else 's'} {before} {'kept' if before == after else f'-> {after}'}")
+        click.echo(f"{count:>6} tensor{'' if count == 1 else 's'} {before} {'kept' if before == after else f'-> {after}'}")
     before, after = size(report.bytes_before), size(report.bytes_after)
-    typer.echo(f"{printable(str(report.target))}: {report.type_name}, {before} -> {after} in {report.seconds:.1f} s")
+    click.echo(f"{printable(str(report.target))}: {report.type_name}, {before} -> {after} in {report.seconds:.1f} s")
 
 
 def _notes(report: "QuantizeReport") -> list[str]:

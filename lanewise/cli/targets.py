@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
-import typer
+import click
 
 from lanewise import arch
-from lanewise.cli.terminal import Json, print_json, print_table
+from lanewise.cli.terminal import as_json, print_json, print_table
 from lanewise.errors import UnknownTargetError
 
 __all__ = ["LEVELS", "level"]
@@ -22,7 +22,9 @@ def level(name: str) -> str:
     return _RECORDS.get(name, LEVELS[0])
 
 
-def targets(as_json: Json = False) -> None:
+@click.command()
+@as_json
+def targets(as_json: bool) -> None:
     """List every target and what it has: lanes, LDS, dot and matrix instructions, and its level."""
     try:
         host = arch.host().name
@@ -33,7 +35,7 @@ def targets(as_json: Json = False) -> None:
         return
     head = ("target", "vendor", "wave", "LDS", "int8 dot", "matrix", "Triton", "level")
     print_table(head, (_row(row, host) for row in arch.TARGETS.values()), right=("wave", "LDS"))
-    typer.echo("\nlevel: how far kernels were shown on the target. On any processor models run on the reference backend, in numpy.")
+    click.echo("\nlevel: how far kernels were shown on the target. On any processor models run on the reference backend, in numpy.")
 
 
 def _row(row: arch.Arch, host: str) -> tuple[object, ...]:

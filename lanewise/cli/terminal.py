@@ -8,23 +8,23 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 if TYPE_CHECKING:
     import rich.progress
 
-__all__ = ["Json", "Progress", "complain", "print_json", "print_table", "printable", "size"]
+__all__ = ["Progress", "as_json", "complain", "print_json", "print_table", "printable", "size"]
 
 _IN_BYTES = ("load", "quantize")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for a machine to read.")
 
 
 def complain(kind: str, message: str) -> None:
     """One line on stderr: `lanewise: error: ...`. `kind` is "error" or "note"."""
-    typer.echo(f"lanewise: {kind}: {printable(message)}", err=True)
+    click.echo(f"lanewise: {kind}: {printable(message)}", err=True)
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -38,7 +38,7 @@ def printable(text: str, keep: str = "") -> str:
 
 def print_json(value: Any) -> None:
     """The value on stdout, as JSON that any parser takes: what is not finite is null."""
-    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
+    click.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _finite(value: Any) -> Any:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from lanewise.cli import app
 from lanewise.engine import Chunk, Completion, SamplingParams, TokenLogprob
