@@ -1,6 +1,5 @@
 """Weights on their way from the file to panels: packed once by a compiled kernel, the file's pages given back behind it."""
 
-import ctypes
 import functools
 import mmap
 from dataclasses import dataclass
@@ -18,14 +17,13 @@ from lanewise.kernels.cpu.emit import LANES
 from lanewise.kernels.cpu.kernel import CpuKernel
 from lanewise.kernels.cpu.matmul import block_matmul
 from lanewise.kernels.cpu.pack import pack_kernel
+from lanewise.kernels.cpu.pages import release
 from lanewise.kernels.cpu.records import BRAIN, FLOAT
 from lanewise.kernels.cpu.threads import ThreadPool
 
 __all__ = ["Arena", "PackedWeight", "activation_of", "aligned", "kernels_for", "pack_weight", "padded_vector"]
 
-_MADV_DONTNEED = 4
 _HUGE = 2 << 20
-_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,8 @@ def pack_weight(tensor: Tensor, library: Library, pool: ThreadPool, arena: Arena
     arguments = kernel.pack(raw=tensor.data.ctypes.data, row_bytes=tensor.data.shape[-1], **packed.arguments)
     program = np.array([[library.address(kernel.name), arguments.ctypes.data, packed.panels, 0]], np.int64)
     pool.run(program, np.zeros(8, np.int64))
-    _release(tensor.data)
+    if not tensor.data.flags.writeable:  # a view of the mapped file
+        release(tensor.data.ctypes.data, tensor.data.nbytes)
     return packed
 
 
@@ -123,11 +122,3 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
     whole = np.frombuffer(room, np.uint8)
     start = -whole.ctypes.data % _HUGE
     return whole[start : start + nbytes]
-
-
-def _release(data: NDArray[np.uint8]) -> None:
-    """Tell the system that the whole pages under a read-only view of a mapped file need not stay in memory."""
-    first = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
-    last = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if last > first and not data.flags.writeable:
-        _LIBC.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _MADV_DONTNEED)

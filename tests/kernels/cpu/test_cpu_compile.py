@@ -1,6 +1,7 @@
 """Compiled objects in their cache: found again, and built anew whenever anything about one is not as it was left."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -174,6 +175,24 @@ def test_running_kernels_loads_no_compiler_for_other_processors_and_they_can_be_
     code += "print(compile_object(kernel, other)[:4])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["absent", r"b'\x7fELF'"]
+
+
+def test_a_loaded_library_leaves_little_of_the_compiler_in_memory_and_another_can_be_compiled(folder: Path) -> None:
+    """A few of its functions run again to look kernels up; a tenth of its 80 MB is far more than they are."""
+    for _ in range(2):
+        library = Library([block_matmul("Q8_0")], ISAS[BEST])
+        assert library.address("matmul_Q8_0")
+        size, resident = _code_of("libllvmlite")
+        assert resident < size / 10
+        for entry in folder.iterdir():
+            entry.unlink()
+
+
+def _code_of(library: str) -> tuple[int, int]:
+    """(kB mapped, kB in memory) of a library's machine code."""
+    blocks = re.split(r"^(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    (code,) = (block for block in blocks if library in block and " r-xp " in block)
+    return tuple(int(re.search(rf"^{name}: +(\d+) kB", code, re.MULTILINE)[1]) for name in ("Size", "Rss"))  # type: ignore[index, return-value]
 
 
 def test_a_library_says_which_kernel_it_does_not_have() -> None:
