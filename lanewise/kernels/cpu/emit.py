@@ -136,7 +136,7 @@ class Emitter:
 
     def splat(self, scalar: Value) -> Value:
         one = self.b.insert_element(ir.Constant(vector(scalar.type), ir.Undefined), scalar, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), ir.Constant(VI, [0] * LANES))
+        return self.b.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), ir.Constant(VI, 0))
 
     def all_ints(self, value: int) -> Value:
         return ir.Constant(VI, value)
