@@ -198,7 +198,7 @@ def _mergeable(tokens: _Tokens, extra: Iterable[int]) -> tuple[dict[str, int], l
     """The vocabulary that merges see, numbered from 0 without gaps, and the file's id for each of its numbers."""
     skip = set(_matched(tokens.roles)).difference(extra)
     ids = [i for i, text in enumerate(tokens.texts) if text and i not in skip]
-    return dict(zip(map(tokens.texts.__getitem__, ids), range(len(ids)), strict=True)), ids
+    return {tokens.texts[i]: number for number, i in enumerate(ids)}, ids
 
 
 def _matched(roles: bytes | bytearray) -> list[int]:

@@ -99,7 +99,7 @@ class Metadata(Mapping[str, Any]):
         if value is None:
             return self._absent(key, default, "a list of strings is expected")
         items = value.tolist() if isinstance(value, np.ndarray) and not value.size else value
-        if not isinstance(items, list) or set(map(type, items)) - {str}:
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise self._refusal(key, value, "a list of strings is expected")
         return list(items)
 
