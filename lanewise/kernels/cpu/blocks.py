@@ -8,7 +8,7 @@ whatever the tile, an output element sees the same operations in the same order,
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lanewise.kernels.cpu.emit import VI, Value
+from lanewise.kernels.cpu.emit import VI, Emitter, Value
 from lanewise.kernels.cpu.tile import Ints, Tile
 
 __all__ = ["BLOCKS", "BlockFormat"]
@@ -167,20 +167,22 @@ def _q6_k(t: Tile) -> None:
     e = t.e
     sums = t.float_variables()
     for part, group, number in t.steps(4, 4):
-        at = e.mul(part, 768)
-        x_part, x_group = e.b.lshr(number, e.index(2)), e.b.and_(number, e.index(3))
-        half, sixteen = e.b.lshr(x_part, e.index(1)), e.b.and_(x_part, e.index(1))
-        first = e.add(e.add(e.mul(half, 128), e.mul(sixteen, 16)), e.mul(x_group, 32))
+        first = e.add(_q6_first(e, e.b.lshr(number, e.index(2))), e.mul(e.b.and_(number, e.index(3)), 32))
         dots = t.start("c32", 0, e.b.lshr(first, e.index(2)))
         for g in range(4):
             w = []
             for r in range(t.panels):
-                low, high = t.quants(r, 192 * g + 64 * (group & 1), at), t.quants(r, 192 * g + 128, at)
+                low, high = (t.quants(r, 192 * g + at, e.mul(part, 768)) for at in (64 * (group & 1), 128))
                 low = e.and_bytes(e.shr(low, 4) if group >> 1 else low, 15)
                 w.append(e.or_(low, e.and_bytes(e.shl(high, 4 - 2 * group), 48)))
             t.dot(dots, w, 4 * g, base=first)
-        _scaled(t, sums, dots, [t.scale_signed_float(r, 32, first) for r in range(t.panels)])
+        _scaled(t, sums, dots, [t.scale_signed_float(r, 32 + 32 * group, _q6_first(e, part)) for r in range(t.panels)])
     _finish256(t, t.values(sums))
+
+
+def _q6_first(e: Emitter, part: Value) -> Value:
+    """Where the four groups of a part, 32 apart, begin."""
+    return e.add(e.mul(e.b.lshr(part, e.index(1)), 128), e.mul(e.b.and_(part, e.index(1)), 16))
 
 
 def _q23_k(t: Tile, *, third: bool) -> None:
