@@ -7,7 +7,7 @@ rotation's cos and sin are computed once a step, [m, pairs] each.
 
 from llvmlite import ir
 
-from lanewise.kernels.cpu.emit import F16, F32, I16, I32, LANES, Emitter, Value, vector
+from lanewise.kernels.cpu.emit import F16, F32, I16, I32, LANES, VI, Emitter, Value, vector
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 
 __all__ = ["ROTATE_ARGUMENTS", "rotate_kernel", "to_half"]
@@ -88,9 +88,12 @@ def _head(dim: int, pairs: int, interleaved: bool, e: Emitter, place: Value, nor
         for j in range(0, dim, LANES):
             e.store(e.b.fmul(e.b.fmul(e.floats(place, 4 * j), scale), e.floats(norm, 4 * j)), place, 4 * j)
     cos, sin = turn
-    if not interleaved and pairs % LANES == 0:
+    if pairs % LANES == 0:
         for j in range(0, pairs, LANES):
-            _turn(e, place, 4 * j, 4 * (pairs + j), e.floats(cos, 4 * j), e.floats(sin, 4 * j), e.floats)
+            if interleaved:
+                _turn_neighbours(e, place, 8 * j, e.floats(cos, 4 * j), e.floats(sin, 4 * j))
+            else:
+                _turn(e, place, 4 * j, 4 * (pairs + j), e.floats(cos, 4 * j), e.floats(sin, 4 * j), e.floats)
         return
     with e.loop(pairs) as i:
         first = e.add(place, e.mul(i, 8 if interleaved else 4))
@@ -100,6 +103,20 @@ def _head(dim: int, pairs: int, interleaved: bool, e: Emitter, place: Value, nor
 
 def _turn(e: Emitter, place: Value, one: int, two: int, cos: Value, sin: Value, load: object) -> None:
     assert callable(load)
-    x, y = load(place, one), load(place, two)
-    e.store(e.fma(x, cos, e.b.fneg(e.b.fmul(y, sin))), place, one)
-    e.store(e.fma(y, cos, e.b.fmul(x, sin)), place, two)
+    for value, offset in zip(_turned(e, load(place, one), load(place, two), cos, sin), (one, two), strict=True):
+        e.store(value, place, offset)
+
+
+def _turn_neighbours(e: Emitter, place: Value, offset: int, cos: Value, sin: Value) -> None:
+    """16 pairs that lie side by side."""
+    both = [e.floats(place, offset), e.floats(place, offset + 64)]
+    apart = [[i + odd for i in range(0, 2 * LANES, 2)] for odd in (0, 1)]
+    x, y = (e.b.shuffle_vector(*both, ir.Constant(VI, places)) for places in apart)
+    turned = _turned(e, x, y, cos, sin)
+    for part in (0, 1):
+        together = [start + i for i in range(8 * part, 8 * part + 8) for start in (0, LANES)]
+        e.store(e.b.shuffle_vector(*turned, ir.Constant(VI, together)), place, offset + 64 * part)
+
+
+def _turned(e: Emitter, x: Value, y: Value, cos: Value, sin: Value) -> tuple[Value, Value]:
+    return e.fma(x, cos, e.b.fneg(e.b.fmul(y, sin))), e.fma(y, cos, e.b.fmul(x, sin))
