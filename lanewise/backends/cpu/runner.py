@@ -139,7 +139,7 @@ class CpuRunner:
         tasks = self.model.buffers.tasks
         for j, context in enumerate(batch.context.tolist()):
             first, end = int(batch.query_start[j]), int(batch.query_start[j + 1])
-            for row in range(first, end, TASK_ROWS):
+            for row in reversed(range(first, end, TASK_ROWS)):  # the longest first: threads then end together
                 tasks[count] = row, min(TASK_ROWS, end - row), context - (end - row), table.ctypes.data + j * table.strides[0]
                 count += 1
         return count
