@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lanewise.backends import Batch, Progress, Runner
 from lanewise.engine.pages import PAGE_SIZE
@@ -60,21 +61,31 @@ class Scheduler:
 
 def _batch(parts: list[tuple[Request, list[int]]]) -> Batch:
     """The step's arrays; logits are wanted behind the last token of each request whose prompt is then complete."""
-    counts = [len(tokens) for _, tokens in parts]
-    past = [len(request.cache.tokens) for request, _ in parts]
-    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    table = np.zeros((len(parts), max(len(s.cache.pages) for s, _ in parts)), np.int32)
-    for row, (request, _) in zip(table, parts, strict=True):
-        row[: len(request.cache.pages)] = request.cache.pages
-    positions = np.concatenate([np.arange(p, p + c, dtype=np.int32) for p, c in zip(past, counts, strict=True)])
-    owner = np.repeat(np.arange(len(parts)), counts)
-    complete = [count == len(request.pending) for (request, _), count in zip(parts, counts, strict=True)]
+    tokens: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    start, context, logit_rows = [0], [], []
+    table = np.zeros((len(parts), max(len(request.cache.pages) for request, _ in parts)), np.int32)
+    for row, (request, new) in zip(table, parts, strict=True):
+        pages, past = request.cache.pages, len(request.cache.tokens)
+        row[: len(pages)] = pages
+        tokens += new
+        positions += range(past, past + len(new))
+        slots += [pages[p // PAGE_SIZE] * PAGE_SIZE + p % PAGE_SIZE for p in range(past, past + len(new))]
+        start.append(len(tokens))
+        context.append(past + len(new))
+        if len(new) == len(request.pending):
+            logit_rows.append(len(tokens) - 1)
     return Batch(
-        tokens=np.array([token for _, tokens in parts for token in tokens], np.int32),
-        positions=positions,
-        slots=table[owner, positions // PAGE_SIZE] * PAGE_SIZE + positions % PAGE_SIZE,
-        query_start=start,
-        context=np.array([p + c for p, c in zip(past, counts, strict=True)], np.int32),
+        tokens=_ints(tokens),
+        positions=_ints(positions),
+        slots=_ints(slots),
+        query_start=_ints(start),
+        context=_ints(context),
         page_table=table,
-        logit_rows=(start[1:] - 1)[complete],
+        logit_rows=_ints(logit_rows),
     )
+
+
+def _ints(values: list[int]) -> NDArray[np.int32]:
+    return np.array(values, np.int32)

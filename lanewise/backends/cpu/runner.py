@@ -91,6 +91,8 @@ class CpuRunner:
             raise ShapeError(f"the cpu backend has pages of {LANES} tokens; {page_size} was asked for")
         self.model.cache = Cache.make(self.spec, pages)
         self._programs.clear()
+        self._fit(min(settings.get("PREFILL_CHUNK"), pages * LANES), 1)
+        self._program(Shape(rows=1, logits=1, tasks=1, splits=0))  # a token's step, for the first one not to wait
 
     def step(self, batch: Batch) -> NDArray[np.float32]:
         """logits[r,vocab] at batch.logit_rows."""
@@ -136,11 +138,11 @@ class CpuRunner:
 
     def _tasks(self, batch: Batch, table: NDArray[np.int32]) -> int:
         count = 0
-        tasks = self.model.buffers.tasks
+        tasks, start, step = self.model.buffers.tasks, table.ctypes.data, table.strides[0]
         for j, context in enumerate(batch.context.tolist()):
             first, end = int(batch.query_start[j]), int(batch.query_start[j + 1])
             for row in reversed(range(first, end, TASK_ROWS)):  # the longest first: threads then end together
-                tasks[count] = row, min(TASK_ROWS, end - row), context - (end - row), table.ctypes.data + j * table.strides[0]
+                tasks[count] = row, min(TASK_ROWS, end - row), context - (end - row), start + j * step
                 count += 1
         return count
 
