@@ -84,7 +84,6 @@ class Limits:
 
     def _seconds(self, kernel: str, table: NDArray[np.int64], chunks: int) -> float:
         program = np.array([[self._library.address(kernel), table.ctypes.data, chunks, 0]], np.int64)
-        counters = np.zeros(LINE // 8, np.int64)
         began = time.perf_counter()
-        self._pool.run(program, counters)
+        self._pool.run(program)
         return time.perf_counter() - began

@@ -23,7 +23,7 @@ def ran(kernel, isa, chunks, threads=1, **values):
     out = np.zeros((threads, 16), np.int32)
     library, pool = Library([kernel], isa), ThreadPool(isa, threads)
     table = kernel.pack(out=out.ctypes.data, **values)
-    pool.run(np.array([[library.address(kernel.name), table.ctypes.data, chunks, 0]], np.int64), np.zeros(8, np.int64))
+    pool.run(np.array([[library.address(kernel.name), table.ctypes.data, chunks, 0]], np.int64))
     pool.close()
     return out
 

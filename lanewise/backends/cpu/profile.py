@@ -61,7 +61,7 @@ class Profiler:
         ops[1::2, 3] = 1
         ops[::2, 0] = self._library.address(self._clock.name)
         ops[::2, 1] = [look.ctypes.data for look in looks]
-        runner.run(Program(ops, np.zeros(8 * len(ops), np.int64), [looks, plain.kept]), len(batch.tokens))
+        runner.run(Program(ops, [looks, plain.kept]), len(batch.tokens))
         nanoseconds = clocks[:, 0, 0] * 10**9 + clocks[:, 0, 1]
         return [self._op(op, float(took) * 1e-9, batch) for op, took in zip(plain.ops, np.diff(nanoseconds), strict=True)]
 

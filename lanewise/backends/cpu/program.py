@@ -3,6 +3,7 @@
 A single row is prepared by every thread for itself, which costs less than a barrier; more rows are shared out.
 """
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ from lanewise.models.spec import Attention, Linear, Mlp, ModelSpec, Weight
 
 __all__ = ["Model", "Program", "Shape", "build", "kernels_of", "partial_bytes", "widest"]
 
-_CHUNKS_PER_THREAD = 4
+_CHUNKS_PER_THREAD = 3
 _EMBED_ROWS = 4  # in a chunk
 
 
@@ -44,10 +45,9 @@ class Shape:
 
 @dataclass(slots=True)
 class Program:
-    """The table, its chunk counters, and everything that its addresses point into."""
+    """The table, and everything that its addresses point into."""
 
     ops: NDArray[np.int64]
-    counters: NDArray[np.int64]
     kept: list[Any]
 
 
@@ -107,7 +107,7 @@ class _Builder:
             self._mlp(layer.channel)
         self._head()
         ops = np.array(self.ops, np.int64).reshape(-1, OP_FIELDS)
-        return Program(ops, np.zeros(8 * len(ops), np.int64), self.kept)
+        return Program(ops, self.kept)
 
     def _op(self, kernel: CpuKernel, chunks: int, *, barrier: bool, **values: int) -> None:
         table = kernel.pack(**values)
@@ -211,7 +211,7 @@ class _Builder:
         alone = rows == 1
         group = self.m.library.isa.panels
         groups = w.panels // group
-        per_chunk = 1 if rows >= MANY else max(1, groups // (_CHUNKS_PER_THREAD * self.m.threads))
+        per_chunk = 1 if rows >= MANY else _per_chunk(groups, self.m.threads)
         self._op(
             kernels_for(w.format)[1], -(-groups // per_chunk), barrier=barrier, **w.arguments, x=(b.own_records if alone else b.records).ctypes.data,
             x_step=record_bytes(kind, padded(w.k)), x_worker=b.own_step if alone else 0, y=y, y_step=y_step, m=rows, groups=groups,
@@ -221,6 +221,13 @@ class _Builder:
 
     def _vector(self, weight: Weight | None) -> int:
         return self.m.vectors[weight].ctypes.data if weight else 0
+
+
+@functools.cache
+def _per_chunk(groups: int, threads: int) -> int:
+    """Panel groups in a chunk: about _CHUNKS_PER_THREAD chunks a thread, of a size that gives every thread as much as the others."""
+    most = -(-groups // (_CHUNKS_PER_THREAD * threads))
+    return min(range(most, most // 2, -1), key=lambda size: size * -(-(-(-groups // size)) // threads))
 
 
 def partial_bytes(shape: Shape, spec: ModelSpec) -> int:

@@ -128,7 +128,7 @@ class CpuRunner:
         per_piece = -(-len(program.ops) // pieces)
         for start in range(0, len(program.ops), per_piece):
             ops = program.ops[start : start + per_piece]
-            self.pool.run(ops, program.counters[: 8 * len(ops)])
+            self.pool.run(ops)
 
     def close(self) -> None:
         """End the threads and drop weights and cache."""

@@ -122,4 +122,4 @@ def sample(logits: F32, u: float, temperature: float, top_k: int = 0, top_p: flo
 def _run(library: Library, pool: ThreadPool, kernel: CpuKernel, chunks: int, **arguments: int) -> None:
     if chunks:
         table = kernel.pack(**arguments)
-        pool.run(np.array([[library.address(kernel.name), table.ctypes.data, chunks, 0]], np.int64), np.zeros(8, np.int64))
+        pool.run(np.array([[library.address(kernel.name), table.ctypes.data, chunks, 0]], np.int64))

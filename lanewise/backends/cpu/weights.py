@@ -95,7 +95,7 @@ def pack_weight(tensor: Tensor, library: Library, pool: ThreadPool, arena: Arena
     kernel = kernels_for(fmt)[0]
     arguments = kernel.pack(raw=tensor.data.ctypes.data, row_bytes=tensor.data.shape[-1], **packed.arguments)
     program = np.array([[library.address(kernel.name), arguments.ctypes.data, packed.panels, 0]], np.int64)
-    pool.run(program, np.zeros(8, np.int64))
+    pool.run(program)
     if not tensor.data.flags.writeable:  # a view of the mapped file
         release(tensor.data.ctypes.data, tensor.data.nbytes)
     return packed

@@ -1,8 +1,9 @@
 """Threads that walk a table of kernels without Python: one call runs a whole token step.
 
 A program is int64[ops, 4]: kernel address, argument table, number of chunks, and whether a barrier follows. Zero chunks
-means that every thread runs the kernel once, as its own chunk; otherwise threads take the next chunk from a shared
-counter, so that one that the system delays holds up no more than the chunk in its hands. The caller is worker 0.
+means that every thread runs the kernel once, as its own chunk; otherwise each thread has a run of neighbouring chunks, which
+memory is read fastest in, and takes from the others' when its own are gone: one that the system delays holds up no more than
+the chunk in its hands. The caller is worker 0.
 
 Barriers spin, then yield the core, so that more threads than cores cost time and not progress. Idle threads sleep on a futex.
 """
@@ -56,18 +57,22 @@ class ThreadPool:
     def __init__(self, isa: Isa, threads: int) -> None:
         self.threads = threads
         self._code = _Code(isa)
-        self._state = np.zeros(_SIZE + _LINE, np.int64)
-        self._state = self._state[(-self._state.ctypes.data // 8) % _LINE :][:_SIZE]
+        self._state = _lines(_SIZE)
+        self._slots = -(-threads // _LINE) * _LINE  # a counter a thread for each op: how many of its own chunks are taken
+        self._taken = _lines(0)
         self._workers: list[threading.Thread] = []
         self._owner = 0
         self._finalizer: Any = None
 
-    def run(self, program: NDArray[np.int64], counters: NDArray[np.int64]) -> None:
-        """Walk int64[ops, 4] once. `counters` is int64[ops * 8], zeroed here."""
+    def run(self, program: NDArray[np.int64]) -> None:
+        """Walk int64[ops, 4] once."""
         self._start()
-        counters[::_LINE] = 0
+        used = len(program) * self._slots
+        if used > len(self._taken):
+            self._taken = _lines(2 * used)
+        self._taken[:used] = 0
         s = self._state
-        s[_PROGRAM], s[_OPS], s[_COUNTERS] = program.ctypes.data, len(program), counters.ctypes.data
+        s[_PROGRAM], s[_OPS], s[_COUNTERS] = program.ctypes.data, len(program), self._taken.ctypes.data
         self._code.submit(s.ctypes.data)
 
     def close(self) -> None:
@@ -96,6 +101,12 @@ class ThreadPool:
         for thread in self._workers:
             thread.start()
         self._finalizer = weakref.finalize(self, _stop, code, s, tuple(self._workers))
+
+
+def _lines(count: int) -> NDArray[np.int64]:
+    """Zeros that begin with a cache line."""
+    room = np.zeros(count + _LINE, np.int64)
+    return room[(-room.ctypes.data // 8) % _LINE :][:count]
 
 
 def _stop(code: "_Code", state: NDArray[np.int64], workers: tuple[threading.Thread, ...]) -> None:
@@ -198,6 +209,7 @@ def _define_run(module: Any, isa: Isa, wait: Any) -> Any:
     function, e = _function(module, "run", 2, isa)
     state, worker = function.args
     program, ops, threads, counters = (_plain(e, state, i) for i in (_PROGRAM, _OPS, _THREADS, _COUNTERS))
+    slots = e.mul(e.div(e.add(threads, _LINE - 1), _LINE), _LINE)
     arrivals = e.add(state, 8 * _ARRIVALS)
     goal = e.variable(_plain(e, state, _BASE))
     kernel_type = ir.FunctionType(VOID, [I64, I64, I64]).as_pointer()
@@ -208,16 +220,20 @@ def _define_run(module: Any, isa: Isa, wait: Any) -> Any:
         with e.b.if_else(e.equal(chunks, 0)) as (all_threads, shared):
             with all_threads:
                 e.b.call(kernel, [arguments, worker, worker])
-            with shared:
-                counter = e.b.inttoptr(e.add(counters, e.mul(i, 8 * _LINE)), I64.as_pointer())
-                take, work, out = (function.append_basic_block(name) for name in ("take", "work", "out"))
-                e.b.branch(take)
+            with shared, e.loop(threads) as turn:
+                owner = e.rem(e.add(worker, turn), threads)
+                first, end = (e.div(e.b.mul(place, chunks), threads) for place in (owner, e.add(owner, 1)))
+                counter = e.add(counters, e.mul(e.add(e.b.mul(i, slots), owner), 8))
+                look, take, work, out = (function.append_basic_block(name) for name in ("look", "take", "work", "out"))
+                e.b.branch(look)
+                e.b.position_at_end(look)  # a look costs less than taking, and most often nothing is left of the others'
+                e.b.cbranch(e.less(_read(e, counter, 0), e.sub(end, first)), take, out)
                 e.b.position_at_end(take)
-                chunk = _bump(e, counter)
-                e.b.cbranch(e.less(chunk, chunks), work, out)
+                chunk = e.add(first, _bump(e, _place(e, counter, 0)))
+                e.b.cbranch(e.less(chunk, end), work, out)
                 e.b.position_at_end(work)
                 e.b.call(kernel, [arguments, chunk, worker])
-                e.b.branch(take)
+                e.b.branch(look)
                 e.b.position_at_end(out)
         with e.when(e.b.icmp_signed("!=", barrier, e.index(0))):
             e.set(goal, e.add(e.get(goal), threads))

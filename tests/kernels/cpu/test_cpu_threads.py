@@ -53,12 +53,11 @@ class _Ring:
         tables = [BLEND.pack(of=a.ctypes.data, to=b.ctypes.data) for a, b in (self.arrays, self.arrays[::-1])]
         self.kept = tables
         self.ops = np.array([[_library().address(BLEND.name), tables[i % 2].ctypes.data, WIDTH, 1] for i in range(steps)], np.int64)
-        self.counters = np.zeros(8 * steps, np.int64)
 
     def run(self, pool: ThreadPool) -> None:
         start = np.random.default_rng(0).integers(0, 9, WIDTH)
         self.arrays[0][:] = want = start
-        pool.run(self.ops, self.counters)
+        pool.run(self.ops)
         for _ in range(self.steps):
             want = 3 * want + np.roll(want, -1)
         np.testing.assert_array_equal(self.arrays[self.steps % 2], want)
@@ -86,9 +85,8 @@ def test_a_barrier_holds_every_thread_until_all_have_come(threads: int) -> None:
 def test_every_chunk_is_done_once_by_one_of_the_threads_in_every_run(threads: int) -> None:
     pool = ThreadPool(ISAS[BEST], threads)
     ops, seen, who, _kept = _count_program(1000, 1000)
-    counters = np.full(8, 5, np.int64)  # what an earlier run left is no matter
     for run in range(1, 6):
-        pool.run(ops, counters)
+        pool.run(ops)
         assert (seen == run).all()
     assert who.min() >= 0
     assert who.max() < threads
@@ -99,7 +97,7 @@ def test_every_chunk_is_done_once_by_one_of_the_threads_in_every_run(threads: in
 def test_an_op_of_no_chunks_is_run_by_every_thread_as_its_own(threads: int) -> None:
     pool = ThreadPool(ISAS[BEST], threads)
     ops, seen, who, _kept = _count_program(0, threads)
-    pool.run(ops, np.zeros(8, np.int64))
+    pool.run(ops)
     np.testing.assert_array_equal(seen, 1)
     np.testing.assert_array_equal(who, np.arange(threads))
     pool.close()
@@ -110,9 +108,9 @@ def test_ops_without_a_barrier_between_them_are_all_done_when_run_returns() -> N
     made = [_count_program(100, 100) for _ in range(9)]
     ops = np.concatenate([one[0] for one in made])
     ops[:, 3] = 0
-    pool.run(ops, np.zeros(8 * len(ops), np.int64))
+    pool.run(ops)
     assert all((seen == 1).all() for _, seen, _, _ in made)
-    pool.run(np.zeros((0, OP_FIELDS), np.int64), np.zeros(0, np.int64))
+    pool.run(np.zeros((0, OP_FIELDS), np.int64))
     pool.close()
 
 
