@@ -5,6 +5,7 @@ A single row is prepared by every thread for itself, which costs less than a bar
 
 import functools
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -227,7 +228,7 @@ class _Builder:
 def _per_chunk(groups: int, threads: int) -> int:
     """Panel groups in a chunk: about _CHUNKS_PER_THREAD chunks a thread, of a size that gives every thread as much as the others."""
     most = -(-groups // (_CHUNKS_PER_THREAD * threads))
-    return min(range(most, most // 2, -1), key=lambda size: size * -(-(-(-groups // size)) // threads))
+    return min(range(most, most // 2, -1), key=lambda size: size * ceil(ceil(groups / size) / threads))
 
 
 def partial_bytes(shape: Shape, spec: ModelSpec) -> int:

