@@ -14,7 +14,7 @@ from lanewise.kernels.cpu.emit import I16, I32, LANES, VI, Emitter, Value, vecto
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 from lanewise.kernels.cpu.matmul import MATMUL_ARGUMENTS, walk_tiles
 from lanewise.kernels.cpu.pack import PACK_ARGUMENTS
-from lanewise.kernels.cpu.tile import Ints, Kept
+from lanewise.kernels.cpu.tile import AHEAD, Ints, Kept
 
 __all__ = ["DENSE", "dense_matmul", "dense_pack"]
 
@@ -44,7 +44,10 @@ def _multiply(fmt: str, e: Emitter, a: Arguments, chunk: Value, worker: Value) -
             return _brain_sums(e, a.blocks, weights, tokens, lambda token, word: e.splat_int(e.add(start, e.mul(word, 4 * tokens)), 4 * token))
         acc = [[e.variable(e.all_floats(0.0)) for _ in range(tokens)] for _ in range(panels)]
         with e.loop(a.blocks) as k:
-            w = [read(e.add(base, e.mul(k, vector_bytes))) for base in weights]
+            places = [e.add(base, e.mul(k, vector_bytes)) for base in weights]
+            if tokens == 1:
+                e.prefetch(places[0], AHEAD["quants"])
+            w = [read(place) for place in places]
             w = [kept.next(v) for v in w] if kept else w
             for i in range(tokens):
                 x = e.splat_float(e.add(start, e.mul(k, 4 * tokens)), 4 * i)
@@ -60,7 +63,10 @@ def _brain_sums(e: Emitter, k: Value, weights: list[Value], tokens: int, x: Call
     acc = [[[e.variable(e.all_floats(0.0)) for _ in range(2)] for _ in range(tokens)] for _ in weights]
 
     def add(pair: Value, read: Callable[[Value], Value]) -> None:
-        w = [read(e.add(base, e.mul(pair, 4 * LANES))) for base in weights]
+        places = [e.add(base, e.mul(pair, 4 * LANES)) for base in weights]
+        if tokens == 1:
+            e.prefetch(places[0], AHEAD["quants"])
+        w = [read(place) for place in places]
         for i in range(tokens):
             for part in range(2):
                 words = x(i, e.add(e.mul(pair, 2), part))

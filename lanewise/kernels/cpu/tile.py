@@ -12,7 +12,7 @@ from lanewise.kernels.cpu.dots import dot2, dot4, lookup16
 from lanewise.kernels.cpu.emit import Emitter, Value
 from lanewise.kernels.cpu.records import field_offset
 
-__all__ = ["KEPT_BYTES", "Ints", "Kept", "Tile"]
+__all__ = ["AHEAD", "KEPT_BYTES", "Ints", "Kept", "Tile"]
 
 Ints = list[list[Value]]  # [panels][tokens]
 AHEAD = {"quants": 4096, "scales": 1024}  # bytes between what is read and what is asked for, as measured
