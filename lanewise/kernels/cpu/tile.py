@@ -53,12 +53,13 @@ class Tile:
     def steps(self, outer: int, inner: int) -> Iterator[tuple[Value, int, Value]]:
         """The groups of a block in order, as (i, j, i * inner + j): a loop over i with j unrolled. The first two are for the weights.
 
-        Where weights were kept, one loop over the last, which is for x: the less stands in a loop, the better the compiler keeps sums in
-        registers, and what the first two would compute is dead code.
+        Where weights were kept, one loop over the last, which is for x, two at a time: the second's dots run while the first's sums are
+        scaled, and with more the compiler would run out of registers. What the first two would compute is dead code there.
         """
         if self._kept and not self._kept.writes:
-            with self.e.loop(outer * inner) as number:
-                yield self.e.index(0), 0, number
+            with self.e.loop(outer * inner // 2) as pair:
+                for j in (0, 1):
+                    yield self.e.index(0), 0, self.e.add(self.e.mul(pair, 2), j)
         else:
             with self.e.loop(outer) as i:
                 for j in range(inner):
