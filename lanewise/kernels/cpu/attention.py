@@ -20,6 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 SPLIT = 512  # positions
+LOG2_E = 1.4426950408889634  # scores are powers of 2: e^s = 2^(s log2 e)
 TASK_ROWS = 12  # most rows of x in a task
 # int64 fields of a task: its first row, how many rows, the position of the first, the address of its int32 page table
 TASK_FIELDS = 4
@@ -162,7 +163,7 @@ def _split(e: Emitter, a: Arguments, task: _Task, first: Value, split: Value, to
         total_weight = e.variable(e.all_floats(0.0))
         with e.loop(pages) as p:
             place = e.add(scores, e.mul(p, 4 * LANES))
-            weight = e.exp(e.b.fsub(e.floats(place), e.splat(top)))
+            weight = e.exp2(e.b.fsub(e.floats(place), e.splat(top)))
             e.store(weight, place)
             e.set(total_weight, e.b.fadd(e.get(total_weight), weight))
         e.store(top, own)
@@ -173,8 +174,8 @@ def _split(e: Emitter, a: Arguments, task: _Task, first: Value, split: Value, to
 def _score(
     e: Emitter, a: Arguments, task: _Task, first: Value, start: Value, pages: Value, page: Page, tile: _QueryTile, state: Value
 ) -> None:  # fmt: skip
-    """scale * query . key for every position of the split, and the largest of each lane at the head of each state."""
-    size, scores, scale = tile.size, tile.scores(e), e.splat(a.real("scale"))
+    """scale * log2(e) * query . key for every position of the split, and the largest of each lane at the head of each state."""
+    size, scores, scale = tile.size, tile.scores(e), e.splat(e.b.fmul(a.real("scale"), e.real(LOG2_E)))
     seen = [e.add(task.position, e.div(e.add(first, u), task.group)) for u in range(size)]
     largest = [e.variable(e.all_floats(-float("inf"))) for _ in range(size)]
     # Two pages at a time where the sums of one would wait for each other. Behind an odd number the last is read twice and masked.
@@ -241,8 +242,8 @@ def _merge(dim: int, e: Emitter, running: Value, fresh: Value) -> None:
     """running = the state of both splits."""
     old, new = e.load(F32, running), e.load(F32, fresh)
     top = e.fmax(new, old)
-    # exp works on 16 lanes; -inf - -inf is NaN, which its clamp turns into a weight of 0
-    keep, take = (e.exp(e.splat(e.b.fsub(value, top))) for value in (old, new))
+    # exp2 works on 16 lanes; -inf - -inf is NaN, which its clamp turns into a weight of 0
+    keep, take = (e.exp2(e.splat(e.b.fsub(value, top))) for value in (old, new))
     e.store(top, running)
     scalar = [e.b.extract_element(factor, ir.Constant(I32, 0)) for factor in (keep, take)]
     weight = e.fma(e.load(F32, running, 4), scalar[0], e.b.fmul(e.load(F32, fresh, 4), scalar[1]))

@@ -227,6 +227,20 @@ class Emitter:
             x = combine(self.b.shuffle_vector(x, x, low), self.b.shuffle_vector(x, x, high))
         return self.b.extract_element(x, ir.Constant(I32, 0))
 
+    def exp2(self, x: Value) -> Value:
+        """2^x to about 1 ulp for x <= 0; 0 below -126.5 and for NaN. Half the instructions of `exp`.
+
+        The polynomial is 2^r on [-1/2, 1/2] with the largest relative error made small (a reweighted least-squares fit: 2e-9).
+        """
+        x = self.fmax(x, self.all_floats(-127.0))
+        n = self.rint(x)
+        r = self.b.fsub(x, n)
+        p = self.all_floats(0.00015353362)
+        for c in (0.0013398875, 0.009618437, 0.055503324, 0.24022648, 0.6931472, 1.0):
+            p = self.fma(p, r, self.all_floats(c))
+        # -127 makes the bits of 0
+        return self.b.fmul(p, self.b.bitcast(self.shl(self.b.add(self.to_int(n), self.all_ints(127)), 23), VF))
+
     def exp(self, x: Value) -> Value:
         """e^x to about 1 ulp for x <= 88; 0 far below and for NaN. Cody and Waite's reduction, then Cephes expf's polynomial."""
         x = self.fmin(self.fmax(x, self.all_floats(-104.0)), self.all_floats(88.0))

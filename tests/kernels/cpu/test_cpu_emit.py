@@ -136,6 +136,17 @@ def test_exp_is_within_two_ulps_and_never_nan(isa: str) -> None:
 
 
 @EVERY_ISA
+def test_exp2_of_what_is_not_positive_is_within_two_ulps_and_never_nan(isa: str) -> None:
+    x = np.concatenate([np.linspace(-126.5, 0, 20_000), np.linspace(-1, 0, 4_000), -np.arange(127), -np.arange(126) - 0.5] + [[-0.0, -1e-30]])
+    x = np.resize(x, -(-len(x) // LANES) * LANES).astype(np.float32)
+    want = np.exp2(x.astype(np.float64))
+    got = map_vectors({"exp2": lambda e, x: e.exp2(x)}, isa, x)["exp2"].view(np.float32)
+    assert (np.abs(got - want) <= MOST_ULPS * np.spacing(want.astype(np.float32))).all()
+    outside = np.float32([NAN, -INF, -126.75, -127, -128, -1e30, -3e38, -NAN] * 2)
+    np.testing.assert_array_equal(map_vectors({"exp2": lambda e, x: e.exp2(x)}, isa, outside)["exp2"], 0)
+
+
+@EVERY_ISA
 def test_every_float16_widens_to_its_float32(isa: str) -> None:
     halves = np.arange(1 << 16, dtype=np.uint16)
     out = np.zeros(1 << 16, np.float32)
