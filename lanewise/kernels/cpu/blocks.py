@@ -163,7 +163,9 @@ def _q5_k(t: Tile) -> None:
 
 
 def _q6_k(t: Tile) -> None:
-    """Two halves of 128, each four groups of 32 in two groups of 16: vectors (low, low, high) for each 4 weights."""
+    """Two halves of 128, each four groups of 32 in two groups of 16. Three vectors hold 4 weights of each of the four: those of the fourth
+    stand two bits on top of each of the others'.
+    """
     e = t.e
     sums = t.float_variables()
     for part, group, number in t.steps(4, 4):
@@ -172,9 +174,12 @@ def _q6_k(t: Tile) -> None:
         for g in range(4):
             w = []
             for r in range(t.panels):
-                low, high = (t.quants(r, 192 * g + at, e.mul(part, 768)) for at in (64 * (group & 1), 128))
-                low = e.and_bytes(e.shr(low, 4) if group >> 1 else low, 15)
-                w.append(e.or_(low, e.and_bytes(e.shl(high, 4 - 2 * group), 48)))
+                if group < 3:
+                    w.append(e.and_bytes(t.quants(r, 192 * g + 64 * group, e.mul(part, 768)), 63))
+                else:
+                    tops = (t.quants(r, 192 * g + 64 * i, e.mul(part, 768)) for i in range(3))
+                    one, two, three = (e.and_bytes(e.shr(top, 6 - 2 * i), 3 << 2 * i) for i, top in enumerate(tops))
+                    w.append(e.or_(e.or_(one, two), three))
             t.dot(dots, w, 4 * g, base=first)
         _scaled(t, sums, dots, [t.scale_signed_float(r, 32 + 32 * group, _q6_first(e, part)) for r in range(t.panels)])
     _finish256(t, t.values(sums))

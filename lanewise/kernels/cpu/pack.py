@@ -25,14 +25,14 @@ class Layout:
     """words: where in a block the 4 bytes of each quant vector are; wide: 8-bit weights, moved by 128 where they are unsigned.
 
     halves: where float16 scales are, 32 bytes of the scale plane each. bytes: emits the small scales of one row's block as
-    values of 8 bits, 16 bytes of the plane each; `spread` is for the fifth bits of Q5_0 and Q5_1.
+    values of 8 bits, 16 bytes of the plane each. change: moves bits between the words, where the file's order is slow to multiply.
     """
 
     words: tuple[int, ...]
     halves: tuple[int, ...]
     bytes: Callable[[Emitter, Value], list[Value]] | None = None
     wide: bool = False
-    spread: bool = False
+    change: Callable[[Emitter, list[Value]], list[Value]] | None = None
 
 
 def _words(start: int, count: int) -> tuple[int, ...]:
@@ -79,18 +79,46 @@ def _q6_words() -> tuple[int, ...]:
     return tuple(found)
 
 
+def _fifth_bits(e: Emitter, words: list[Value]) -> list[Value]:
+    """Q5_0 and Q5_1: bit 4g + j of the last word to bit g of its byte j, an 8 x 4 bit matrix transposed."""
+    result = ir.Constant(I32, 0)
+    for bit in range(32):
+        g, j = divmod(bit, 4)
+        one = e.b.and_(e.b.lshr(words[-1], ir.Constant(I32, bit)), ir.Constant(I32, 1))
+        result = e.b.or_(result, e.b.shl(one, ir.Constant(I32, 8 * j + g)))
+    return [*words[:-1], result]
+
+
+def _four_in_three(e: Emitter, words: list[Value]) -> list[Value]:
+    """Q6_K: of (low, low, high) three weights whole, with two bits of the fourth on top of each: one mask reads each of the three."""
+
+    def bits(v: Value, byte: int, left: int) -> Value:
+        """The bits of `byte` in each byte, moved to the left."""
+        masked = e.b.and_(v, ir.Constant(I32, int.from_bytes(bytes([byte] * 4), "little")))
+        return e.b.shl(masked, ir.Constant(I32, left)) if left >= 0 else e.b.lshr(masked, ir.Constant(I32, -left))
+
+    found = []
+    for low0, low1, high in zip(words[::3], words[1::3], words[2::3], strict=True):
+        first = e.b.or_(bits(low0, 0x0F, 0), bits(high, 0x03, 4))
+        second = e.b.or_(bits(low1, 0x0F, 0), bits(high, 0x0C, 2))
+        third = e.b.or_(bits(low0, 0xF0, -4), bits(high, 0x30, 0))
+        fourth = e.b.or_(bits(low1, 0xF0, -4), bits(high, 0xC0, -2))
+        found += [e.b.or_(v, bits(fourth, 3 << 2 * i, 6 - 2 * i)) for i, v in enumerate((first, second, third))]
+    return found
+
+
 LAYOUTS: dict[str, Layout] = {
     "Q8_0": Layout(_words(2, 8), (0,), wide=True),
     "Q4_0": Layout(_words(2, 4), (0,)),
     "Q4_1": Layout(_words(4, 4), (0, 2)),
-    "Q5_0": Layout((*_words(6, 4), 2), (0,), spread=True),
-    "Q5_1": Layout((*_words(8, 4), 4), (0, 2), spread=True),
+    "Q5_0": Layout((*_words(6, 4), 2), (0,), change=_fifth_bits),
+    "Q5_1": Layout((*_words(8, 4), 4), (0, 2), change=_fifth_bits),
     "IQ4_NL": Layout(_words(2, 4), (0,)),
     "Q2_K": Layout(_words(16, 16), (80, 82), _plain_bytes(0, 16)),
     "Q3_K": Layout((*_words(32, 16), *_words(0, 8)), (108,), _plain_bytes(96, 12)),
     "Q4_K": Layout(_words(16, 32), (0, 2), scale_bytes_6bit),
     "Q5_K": Layout((*_words(48, 32), *_words(16, 8)), (0, 2), scale_bytes_6bit),
-    "Q6_K": Layout(_q6_words(), (208,), _plain_bytes(192, 16)),
+    "Q6_K": Layout(_q6_words(), (208,), _plain_bytes(192, 16), change=_four_in_three),
     "IQ4_XS": Layout(_words(8, 32), (0,), scale_bytes_iq4_xs),
 }
 
@@ -116,25 +144,13 @@ def _body(fmt: str, e: Emitter, a: Arguments, chunk: Value) -> None:
 
 
 def _row(layout: Layout, e: Emitter, block: Value, quants: Value, halves: Value, small: Value) -> None:
-    for v, offset in enumerate(layout.words):
-        word = e.load(I32, block, offset)
-        if layout.wide and e.isa.unsigned:
-            word = e.b.xor(word, ir.Constant(I32, -0x7F7F7F80))  # 0x80 in each byte
-        if layout.spread and v == len(layout.words) - 1:
-            word = _spread(e, word)
+    words = [e.load(I32, block, offset) for offset in layout.words]
+    if layout.wide and e.isa.unsigned:
+        words = [e.b.xor(word, ir.Constant(I32, -0x7F7F7F80)) for word in words]  # 0x80 in each byte
+    for v, word in enumerate(layout.change(e, words) if layout.change else words):
         e.store(word, quants, 64 * v)
     for h, offset in enumerate(layout.halves):
         e.store(e.load(I16, block, offset), halves, 32 * h)
     if layout.bytes:
         for i, value in enumerate(layout.bytes(e, block)):
             e.store(value, small, 32 * len(layout.halves) + 16 * i)
-
-
-def _spread(e: Emitter, word: Value) -> Value:
-    """Bit 4g + j to bit g of byte j: an 8 x 4 bit matrix, transposed."""
-    result = ir.Constant(I32, 0)
-    for bit in range(32):
-        g, j = divmod(bit, 4)
-        one = e.b.and_(e.b.lshr(word, ir.Constant(I32, bit)), ir.Constant(I32, 1))
-        result = e.b.or_(result, e.b.shl(one, ir.Constant(I32, 8 * j + g)))
-    return result

@@ -34,9 +34,10 @@ def unpack(quants: np.ndarray, scales: np.ndarray, fmt: str, isa: str) -> np.nda
         known[at : at + values.shape[-1]] = True
         raw[..., at : at + values.shape[-1]] = values
 
-    for v, at in enumerate(layout.words):
-        word = q[:, :, v] ^ 0x80 if layout.wide and ISAS[isa].unsigned else q[:, :, v]
-        put(at, gathered(word) if layout.spread and v == len(layout.words) - 1 else word)
+    words = [q[:, :, v] ^ 0x80 if layout.wide and ISAS[isa].unsigned else q[:, :, v] for v in range(len(layout.words))]
+    assert (fmt in _CHANGED) == (layout.change is not None)
+    for at, word in zip(layout.words, _CHANGED.get(fmt, lambda words: words)(words), strict=True):
+        put(at, word)
     for h, at in enumerate(layout.halves):
         put(at, s[:, :, 32 * h : 32 * h + 32].reshape(panels, -1, LANES, 2))
     small = s[:, :, 32 * len(layout.halves) :].reshape(panels, q.shape[1], -1, LANES).swapaxes(2, 3)
@@ -50,6 +51,24 @@ def gathered(word: np.ndarray) -> np.ndarray:
     """4 bytes whose bit 4g + j was bit g of byte j."""
     bits = np.unpackbits(np.ascontiguousarray(word), axis=-1, bitorder="little").reshape(*word.shape[:-1], 4, 8)
     return np.packbits(bits.swapaxes(-1, -2).reshape(*word.shape[:-1], 32), axis=-1, bitorder="little")
+
+
+def _fifth_apart(words: list[np.ndarray]) -> list[np.ndarray]:
+    return [*words[:-1], gathered(words[-1])]
+
+
+def _low_and_high(words: list[np.ndarray]) -> list[np.ndarray]:
+    """(low, low, high) of Q6_K from three weights whole and the fourth in their upper bits."""
+    found = []
+    for one, two, three in zip(words[::3], words[1::3], words[2::3], strict=True):
+        four = one >> 6 | (two >> 6) << 2 | (three >> 6) << 4
+        v = [one & 63, two & 63, three & 63, four]
+        high = (v[0] >> 4) | (v[1] >> 4) << 2 | (v[2] >> 4) << 4 | (v[3] >> 4) << 6
+        found += [v[0] & 15 | (v[2] & 15) << 4, v[1] & 15 | (v[3] & 15) << 4, high]
+    return found
+
+
+_CHANGED = {"Q5_0": _fifth_apart, "Q5_1": _fifth_apart, "Q6_K": _low_and_high}
 
 
 def _six_bits(small: np.ndarray) -> list[tuple[int, np.ndarray]]:
