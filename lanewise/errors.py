@@ -9,6 +9,7 @@ from os import PathLike
 __all__ = [
     "ContextLengthError",
     "DeviceError",
+    "EvidenceError",
     "FormatError",
     "LanewiseError",
     "ModelError",
@@ -35,6 +36,10 @@ class LanewiseError(Exception):
 
 class UnknownTargetError(LanewiseError):
     """A target name that `arch.parse` does not know."""
+
+
+class EvidenceError(LanewiseError):
+    """A measurement that would prove nothing, a run that is in another's way, or a bundle that cannot be read or written."""
 
 
 class UnknownOpError(LanewiseError):
