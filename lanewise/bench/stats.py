@@ -6,7 +6,7 @@ who recomputes a figure gets it.
 
 from collections.abc import Mapping, Sequence
 from math import exp, inf, log
-from statistics import median
+from statistics import NormalDist, median
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,9 @@ def control_logs(rounds: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 
 
 def bootstrap(groups: Sequence[Sequence[float]], resamples: int, seed: int, level: float) -> tuple[float, float, float]:
-    """(median, low, high) of values that come in groups of one size: the percentile interval over resampled groups.
+    """(median, low, high) of values that come in groups of one size: the expanded percentile interval over resampled groups.
 
-    Groups are resampled whole, as the values of a round share its moment.
+    Groups are resampled whole, as the values of a round share its moment. Plain percentiles of few groups are too narrow; `_tail`.
 
     >>> bootstrap([[2.0], [2.0], [2.0]], 100, 0, 0.95)
     (2.0, 2.0, 2.0)
@@ -71,7 +71,8 @@ def bootstrap(groups: Sequence[Sequence[float]], resamples: int, seed: int, leve
         shape = (min(_BLOCK, resamples - start), len(table))
         picked = table[_indices(draw.random_raw(shape[0] * shape[1]), len(table)).reshape(shape)]
         medians.append(np.median(picked.reshape(shape[0], -1), axis=1))
-    low, high = np.quantile(np.concatenate(medians), [(1 - level) / 2, (1 + level) / 2])
+    tail = _tail(level, len(table))
+    low, high = np.quantile(np.concatenate(medians), [tail, 1 - tail])
     return float(np.median(table)), float(low), float(high)
 
 
@@ -138,6 +139,21 @@ def _log_ratio(samples: Sequence[Mapping[str, Any]]) -> float:
 def _away(ratio: float) -> float:
     """How far a ratio lies from 1, in either direction."""
     return max(ratio, 1 / ratio) if ratio > 0 else inf
+
+
+def _tail(level: float, groups: int) -> float:
+    """The share of resamples to leave on each side, so that few groups cover a `level` as many do.
+
+    Hesterberg, What Teachers Should Know About the Bootstrap (The American Statistician 69, 2015), expanded percentile interval; the
+    quantile of Student's t is Abramowitz and Stegun 26.7.5.
+    """
+    if groups < 2:
+        return 0.0
+    normal, nu = NormalDist(), groups - 1
+    z = normal.inv_cdf((1 + level) / 2)
+    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    t = z + sum(term / nu**i for i, term in enumerate(terms, 1))
+    return normal.cdf(-t * (groups / nu) ** 0.5)
 
 
 def _indices(words: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
