@@ -192,14 +192,14 @@ _NEIGHBOUR = _object({"pid": _WHOLE, "name": _TEXT, "cpu_seconds": _NUMBER})
 _AROUND = _object(
     {
         "time": _NUMBER, "load": _maybe(_each(_NUMBER, 3, 3)), "ticks": _maybe(_mapping(_COUNT)), "clock_mhz": _maybe(_NUMBER),
-        "temperature": _maybe(_NUMBER), "power": _maybe(_NUMBER), "throttle": _maybe(_each(_TEXT)), "neighbours": _maybe(_each(_NEIGHBOUR)),
+        "temperature": _maybe(_NUMBER), "power": _maybe(_NUMBER), "throttle": _maybe(_mapping(_COUNT)), "neighbours": _maybe(_each(_NEIGHBOUR)),
         "memory_available": _maybe(_COUNT), "peak_memory": _maybe(_COUNT),
     }
 )  # fmt: skip
 _RULE = _object({"busy": _maybe(_POSITIVE), "throttled": _FLAG, "clock": _maybe(_SHARE)})
 _BOOTSTRAP = _object({"resamples": _RESAMPLES, "seed": _COUNT, "level": _SHARE})
 _PLAN: dict[str, Check] = {
-    "pairs": _one(int, "a whole number of 15 or more", lambda v: 15 <= v <= 10**6), "most_rounds": _WHOLE, "warmup": _COUNT,
+    "pairs": _one(int, "between 15 and 10000", lambda v: 15 <= v <= 10_000), "most_rounds": _WHOLE, "warmup": _COUNT,
     "seed": _COUNT, "rule": _RULE, "bootstrap": _BOOTSTRAP,
 }  # fmt: skip
 _KERNEL_PLAN = _PLAN | {"min_seconds": _POSITIVE, "buffers_bytes": _COUNT, "residency": _among("cold", "warm"), "threads": _WHOLE}

@@ -18,7 +18,7 @@ from lanewise.files.recipes import choose, find
 from lanewise.formats import FORMATS, Format
 from lanewise.models.names import tensor_name
 
-__all__ = ["SHAPES", "ModelShape", "random_model"]
+__all__ = ["SHAPES", "ModelShape", "random_model", "random_rows"]
 
 _POOL = 1 << 16  # blocks that are drawn; larger tensors repeat them
 _SAMPLE = 64  # blocks that a format's scale is derived from
@@ -78,6 +78,11 @@ def random_model(shape: str | ModelShape, type_name: str, seed: int = 0) -> Mode
     tensors = {n: Tensor(n, fmt, blanks[n].shape, drawn.bytes_of(fmt, blanks[n].shape, most[fmt])) for n, fmt in chosen.items()}
     path = Path(f"{name}.{recipe.name}.random")
     return ModelFile(path, "gguf", Metadata(path, _metadata(shape)), tensors, ())
+
+
+def random_rows(fmt: Format, n: int, k: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """raw[n,row_bytes] of weights as a trained model's, from `rng`; past 65536 blocks they repeat."""
+    return _Drawn(rng).bytes_of(fmt, (n, k), n * fmt.row_bytes(k))
 
 
 def _tensors(s: ModelShape) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -12,9 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FEWEST_PAIRS", "NO_DIFFERENCE", "bootstrap", "control_logs", "figures", "kept", "pair_logs", "rounds_for", "schedule", "value"]
+__all__ = [
+    "FEWEST_PAIRS",
+    "MOST_PAIRS",
+    "NO_DIFFERENCE",
+    "bootstrap",
+    "control_logs",
+    "figures",
+    "kept",
+    "pair_logs",
+    "rounds_for",
+    "schedule",
+    "value",
+]
 
-FEWEST_PAIRS = 15
+FEWEST_PAIRS, MOST_PAIRS = 15, 10_000
 NO_DIFFERENCE = "no difference shown"
 _ORDERS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 _BLOCK = 1000  # resamples that are drawn at a time

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.kernels.cpu.compile import _cached as compiled
+from lanewise.kernels.cpu.compile import loaded_object as compiled
 from lanewise.kernels.cpu.isa import ISAS
 from lanewise.kernels.cpu.kernel import CpuKernel, float_bits
 

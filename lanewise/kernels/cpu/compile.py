@@ -22,7 +22,7 @@ from lanewise import settings
 from lanewise.kernels.cpu.isa import Isa
 from lanewise.kernels.cpu.pages import release_code
 
-__all__ = ["Library", "Source", "assembly", "compile_object"]
+__all__ = ["Library", "Source", "assembly", "compile_object", "loaded_object"]
 
 
 class Source(Protocol):
@@ -41,7 +41,7 @@ class Library:
         self.isa = isa
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(isa, jit=True))
         for kernel in {k.name: k for k in kernels}.values():
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(_cached(kernel, isa)))
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(loaded_object(kernel, isa)))
         self._engine.finalize_object()
         self._addresses: dict[str, int] = {}
         release_code("libllvmlite")  # 30 MB, and 60 MB after compiling
@@ -100,7 +100,8 @@ def _machine(isa: Isa, *, jit: bool) -> Any:
     )
 
 
-def _cached(kernel: Source, isa: Isa) -> bytes:
+def loaded_object(kernel: Source, isa: Isa) -> bytes:
+    """The object that a Library loads: the cached one where it can be trusted, else compiled now."""
     path = _folder() / f"{kernel.name}-{_key(kernel, isa)}.o"
     found = _read(path)
     if found is None:

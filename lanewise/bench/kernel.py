@@ -1,0 +1,221 @@
+"""An A/B run of one op: two arms in turns on the same inputs, with the machine's limits beside them, as a manifest."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lanewise import settings
+from lanewise.backends import Progress, backend_for
+from lanewise.backends.memory import require
+from lanewise.bench import stats
+from lanewise.bench.arms import ROTATING, Arm, Named, accepted, arm_for, artifact, named
+from lanewise.bench.around import RULE
+from lanewise.bench.figures import residency
+from lanewise.bench.limits import Limits, probe_bytes
+from lanewise.bench.lock import held
+from lanewise.bench.machine import commit, last_level_cache, machine, settings_now, versions
+from lanewise.bench.manifest import SCHEMA, SCHEMA_VERSION, digest, sources
+from lanewise.bench.problem import Call
+from lanewise.bench.rounds import BOOTSTRAP, measure, most_rounds
+from lanewise.errors import DeviceError, EvidenceError, SettingError
+from lanewise.kernels.cpu.isa import selected
+from lanewise.kernels.cpu.threads import ThreadPool, physical_cores
+
+__all__ = ["SHORTEST", "KernelPlan", "bench_kernel"]
+
+SHORTEST = 200e-6  # seconds of a sample: below, the clock and the waking of threads show
+_WARMUP = 10  # calls of each arm before the first round
+_CALIBRATION = 3  # calls that the number of repeats is derived from
+_MARGIN = 1.5  # a sample is made this much longer than it has to be, so that hardly any has to be made again
+_ROTATION = 4  # last-level caches
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPlan:
+    """What to measure. copies: of the operands that rotate; when None as many as make the run cold, where memory allows it.
+
+    cold: refuse a run that a cache could help; seconds: the least of a sample; seed: of inputs and order, a fresh one when None.
+
+    Raises EvidenceError for a plan that would prove nothing.
+    """
+
+    call: Call
+    arms: tuple[str, str]
+    device: str = "cpu"
+    pairs: int = 30
+    threads: int | None = None
+    copies: int | None = None
+    cold: bool = False
+    seconds: float = 0.02
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not stats.FEWEST_PAIRS <= self.pairs <= stats.MOST_PAIRS:
+            raise EvidenceError(f"{self.pairs} pairs were asked for; a run has {stats.FEWEST_PAIRS} to {stats.MOST_PAIRS}")
+        if self.copies is not None and self.copies < 1:
+            raise EvidenceError(f"{self.copies} copies were asked for; there is at least 1")
+        if not self.seconds >= SHORTEST:
+            raise EvidenceError(f"samples of {self.seconds * 1e6:.0f} us were asked for; they last at least {SHORTEST * 1e6:.0f} us")
+        if self.threads is not None and self.threads < 1:
+            raise SettingError(f"threads is {self.threads}; it takes a positive number")
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise EvidenceError(f"the seed is {self.seed}; it is a number from 0 on")
+
+
+class _Device(Protocol):
+    """Where arms run. A GPU, with arms, clock and probes of its own, will be one more of these."""
+
+    threads: int
+
+    def check(self, plan: KernelPlan) -> tuple[Named, Named]:
+        """The arms by name. Raises EvidenceError for two that are one, before anything is measured."""
+        ...
+
+    def arm(self, name: Named, call: Call, inputs: dict[str, NDArray[Any]], copies: int) -> Arm: ...
+
+    def probes(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class _Cpu:
+    def __init__(self, plan: KernelPlan) -> None:
+        self.threads = plan.threads or settings.get("THREADS") or physical_cores()
+        self._isa = selected()
+        self._pool = ThreadPool(self._isa, self.threads)
+        self._limits: Limits | None = None
+
+    def check(self, plan: KernelPlan) -> tuple[Named, Named]:
+        a, b = map(named, plan.arms)
+        for name in (a, b):
+            accepted(name, plan.call)
+        if (a.body, a.isa) == (b.body, b.isa):
+            raise EvidenceError(f"{a.label} and {b.label} are the same arm, {a.what}; an A/B run compares two, and measures A/A beside them")
+        if a.isa and b.isa and artifact(plan.call, a.isa) == artifact(plan.call, b.isa):
+            raise EvidenceError(f"{a.label} and {b.label} give the same machine code for {plan.call}; there is nothing to compare")
+        return a, b
+
+    def arm(self, name: Named, call: Call, inputs: dict[str, NDArray[Any]], copies: int) -> Arm:
+        return arm_for(name, call, inputs, self._pool, copies)
+
+    def probes(self) -> dict[str, Any]:
+        if self._limits is None:
+            self._limits = Limits(self._pool, self._isa, probe_bytes(last_level_cache()))
+        read, int8 = self._limits.read(), self._limits.int8()
+        return {
+            "read": {"bytes": read.amount, "seconds": list(read.seconds)},
+            "int8": {"macs": int8.amount, "seconds": list(int8.seconds)},
+        }
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+_DEVICES: dict[str, Callable[[KernelPlan], _Device]] = {"cpu": _Cpu}
+
+
+def bench_kernel(plan: KernelPlan, command: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:
+    """The manifest of a run. Raises EvidenceError for arms that are the same, for a `cold` that would be false and while another run
+    is under way, NoKernelError, with every reason, for a call that an arm does not take, and DeviceError for what is not there."""
+    if plan.device not in _DEVICES:
+        backend_for(plan.device)  # has the words for one that does not exist
+        raise DeviceError(f"kernels are measured on {', '.join(_DEVICES)}, not on {plan.device}; the reference is an arm there")
+    with held(plan.device):
+        device = _DEVICES[plan.device](plan)
+        try:
+            return _measured(plan, device, command, progress)
+        finally:
+            device.close()
+
+
+def _measured(plan: KernelPlan, device: _Device, command: Sequence[str], progress: Progress | None) -> dict[str, Any]:
+    began = datetime.now(UTC)
+    names, facts = dict(zip("ab", device.check(plan), strict=True)), plan.call.facts()
+    require(facts["bytes"], f"the operands of {plan.call}")
+    seed = secrets.randbits(32) if plan.seed is None else plan.seed
+    inputs = plan.call.inputs(seed)
+    arms, rotated = _arms(device, plan, names, inputs)
+    repeats = {key: _repeats(arm, plan.seconds) for key, arm in arms.items()}
+    device.probes()  # what is made and touched for the first time is not part of a round
+    stated = {
+        "pairs": plan.pairs,
+        "most_rounds": most_rounds(plan.pairs),
+        "warmup": _WARMUP,
+        "min_seconds": plan.seconds,
+        "seed": seed,
+        "buffers_bytes": rotated,
+        "residency": _label(rotated),
+        "threads": device.threads,
+        "rule": RULE,
+        "bootstrap": BOOTSTRAP,
+    }
+    rounds = measure(stated, lambda key: _sample(key, arms[key], repeats, plan.seconds), device.probes, progress)
+    threads = f"{device.threads} thread{'' if device.threads == 1 else 's'}"
+    manifest = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "kind": "kernel",
+        "question": f"Is {plan.arms[0]} or {plan.arms[1]} faster at {plan.call} on {plan.device}, {_label(rotated)}, {threads}?",
+        "command": list(command),
+        "began": began.isoformat(),
+        "ended": datetime.now(UTC).isoformat(),
+        "commit": commit(),
+        "sources": sources(),
+        "versions": versions(),
+        "settings": settings_now(),
+        "machine": machine(),
+        "plan": stated,
+        "problem": facts,
+        "inputs": {"seed": seed, "sha256": {name: digest(array.tobytes()) for name, array in inputs.items()}},
+        "arms": {key: _described(names[key], arm) for key, arm in arms.items()},
+        "rounds": rounds,
+    }
+    return {**manifest, "figures": stats.figures(manifest)}
+
+
+def _arms(device: _Device, plan: KernelPlan, names: dict[str, Named], inputs: dict[str, NDArray[Any]]) -> tuple[dict[str, Arm], int]:
+    """Both arms, and the bytes that one rotation of either reads at least."""
+    size, cache = sum(inputs[name].nbytes for name in ROTATING if name in inputs), last_level_cache()
+    copies = plan.copies or (ceil(_ROTATION * cache / size) if cache else 1)
+    if plan.cold and _label(copies * size) != "cold":
+        beside = f"beside a last-level cache of {cache} bytes" if cache else "as nobody knows how large the last-level cache is"
+        raise EvidenceError(f"a rotation of {copies * size} bytes ({copies} x {size}) cannot be called cold {beside}; leave --cold out")
+    try:
+        arms = {key: device.arm(name, plan.call, inputs, copies) for key, name in names.items()}
+    except DeviceError:  # too little memory: the copies that nobody asked for are left out, and the label says so
+        if plan.cold or plan.copies:
+            raise
+        copies = 1
+        arms = {key: device.arm(name, plan.call, inputs, copies) for key, name in names.items()}
+    return arms, copies * min(size, *(arm.nbytes for arm in arms.values()))
+
+
+def _label(rotated: int) -> str:
+    """Cold where a rotation is 4 last-level caches or more; everything else is called warm."""
+    return "cold" if residency(rotated, last_level_cache()) == "cold" else "warm"
+
+
+def _repeats(arm: Arm, least: float) -> int:
+    """Calls that a sample of `least` seconds needs, by the fastest of a few."""
+    arm.seconds(_WARMUP)
+    return max(1, ceil(_MARGIN * least / min(arm.seconds(1)[1] for _ in range(_CALIBRATION))))
+
+
+def _sample(key: str, arm: Arm, repeats: dict[str, int], least: float) -> dict[str, Any]:
+    """One sample, made again with more repeats when it was too short to count."""
+    while True:
+        started, seconds = arm.seconds(repeats[key])
+        if seconds >= least:
+            return {"arm": key, "seconds": seconds, "repeats": repeats[key], "started": started}
+        repeats[key] = ceil(_MARGIN * repeats[key])
+
+
+def _described(name: Named, arm: Arm) -> dict[str, Any]:
+    output = np.ascontiguousarray(arm.output(), np.float32).tobytes()
+    return {"label": name.label, "spec": arm.spec, "witness": arm.witness(), "artifact": arm.artifact, "output": digest(output)}
