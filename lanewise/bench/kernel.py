@@ -19,8 +19,8 @@ from lanewise.bench.around import RULE
 from lanewise.bench.figures import residency
 from lanewise.bench.limits import Limits, probe_bytes
 from lanewise.bench.lock import held
-from lanewise.bench.machine import commit, last_level_cache, machine, settings_now, versions
-from lanewise.bench.manifest import SCHEMA, SCHEMA_VERSION, digest, sources
+from lanewise.bench.machine import last_level_cache
+from lanewise.bench.manifest import digest, stamped
 from lanewise.bench.problem import Call
 from lanewise.bench.rounds import BOOTSTRAP, measure, most_rounds
 from lanewise.errors import DeviceError, EvidenceError, SettingError
@@ -157,26 +157,15 @@ def _measured(plan: KernelPlan, device: _Device, command: Sequence[str], progres
     }
     rounds = measure(stated, lambda key: _sample(key, arms[key], repeats, plan.seconds), device.probes, progress)
     threads = f"{device.threads} thread{'' if device.threads == 1 else 's'}"
-    manifest = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "kind": "kernel",
-        "question": f"Is {plan.arms[0]} or {plan.arms[1]} faster at {plan.call} on {plan.device}, {_label(rotated)}, {threads}?",
-        "command": list(command),
-        "began": began.isoformat(),
-        "ended": datetime.now(UTC).isoformat(),
-        "commit": commit(),
-        "sources": sources(),
-        "versions": versions(),
-        "settings": settings_now(),
-        "machine": machine(),
+    parts = {
         "plan": stated,
         "problem": facts,
         "inputs": {"seed": seed, "sha256": {name: digest(array.tobytes()) for name, array in inputs.items()}},
         "arms": {key: _described(names[key], arm) for key, arm in arms.items()},
         "rounds": rounds,
     }
-    return {**manifest, "figures": stats.figures(manifest)}
+    question = f"Is {plan.arms[0]} or {plan.arms[1]} faster at {plan.call} on {plan.device}, {_label(rotated)}, {threads}?"
+    return stamped("kernel", question, command, began, parts)
 
 
 def _arms(device: _Device, plan: KernelPlan, names: dict[str, Named], inputs: dict[str, NDArray[Any]]) -> tuple[dict[str, Arm], int]:

@@ -9,19 +9,42 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import lanewise
+from lanewise.bench import stats
+from lanewise.bench.machine import commit, machine, settings_now, versions
 from lanewise.errors import EvidenceError
 
-__all__ = ["NAME", "SCHEMA", "SCHEMA_VERSION", "complaints", "digest", "parse", "read", "sources", "text_of", "write"]
+__all__ = ["NAME", "SCHEMA", "SCHEMA_VERSION", "complaints", "digest", "parse", "read", "sources", "stamped", "text_of", "write"]
 
 SCHEMA, SCHEMA_VERSION = "lanewise.evidence", 1
 NAME = "manifest.json"
 _MOST_BYTES = 256 << 20
 Check = Callable[[Any, str], Iterator[str]]
+
+
+def stamped(kind: str, question: str, command: Sequence[str], began: datetime, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a run that ends now. parts: plan, problem, inputs, arms and rounds, in that order."""
+    manifest = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "kind": kind,
+        "question": question,
+        "command": list(command),
+        "began": began.isoformat(),
+        "ended": datetime.now(UTC).isoformat(),
+        "commit": commit(),
+        "sources": sources(),
+        "versions": versions(),
+        "settings": settings_now(),
+        "machine": machine(),
+        **parts,
+    }
+    return {**manifest, "figures": stats.figures(manifest)}
 
 
 def write(folder: Path, manifest: Mapping[str, Any]) -> Path:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from lanewise.backends import Batch, Progress, Runner, backend_for
 from lanewise.bench.figures import figures, residency
 from lanewise.bench.limits import Limits, probe_bytes
+from lanewise.bench.lock import held
 from lanewise.bench.machine import commit, last_level_cache, machine, peak_memory, settings_now, surroundings, versions
 from lanewise.engine.pages import PAGE_SIZE, pages_for
 from lanewise.errors import ContextLengthError, DeviceError, LanewiseError
@@ -72,8 +73,14 @@ class _Phase:
 def bench_model(file: ModelFile, plan: Plan, command: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:
     """The record of a run: what ran where, every sample, and the figures that follow from them (fields in docs/user.md).
 
-    Raises what loading the model raises, ContextLengthError for a prompt that the model does not take, DeviceError for too little memory.
+    Raises what loading the model raises, ContextLengthError for a prompt that the model does not take, DeviceError for too little memory,
+    EvidenceError while another measurement is under way.
     """
+    with held("cpu"):  # the reference is numpy on the same cores
+        return _bench_model(file, plan, command, progress)
+
+
+def _bench_model(file: ModelFile, plan: Plan, command: Sequence[str], progress: Progress | None) -> dict[str, Any]:
     began, backend = datetime.now(UTC), backend_for(plan.device)
     spec = spec_of(file)
     longest = max((*plan.prompts, plan.tokens))

@@ -26,7 +26,7 @@ def measure(
     sample: Callable[[str], dict[str, Any]],
     probes: Callable[[], dict[str, Any] | None],
     progress: Progress | None = None,
-    around: Callable[[], dict[str, Any]] = look,
+    around: Callable[[], dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """The manifest's `rounds`: as many as it takes to keep plan["pairs"] pairs, at most plan["most_rounds"]."""
     rounds: list[dict[str, Any]] = []
@@ -34,7 +34,7 @@ def measure(
     while (have := len(stats.kept(rounds))) < wanted and len(rounds) < plan["most_rounds"]:
         if progress:
             progress("round", have, wanted)
-        rounds.append(_round(len(rounds), plan, sample, probes, around))
+        rounds.append(_round(len(rounds), plan, sample, probes, around or look))
     if progress:
         progress("round", wanted, wanted)
     return rounds

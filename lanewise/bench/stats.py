@@ -13,18 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "FEWEST_PAIRS",
-    "MOST_PAIRS",
-    "NO_DIFFERENCE",
-    "bootstrap",
-    "control_logs",
-    "figures",
-    "kept",
-    "pair_logs",
-    "rounds_for",
-    "schedule",
-    "value",
-]
+    "FEWEST_PAIRS", "MOST_PAIRS", "NO_DIFFERENCE", "bootstrap", "control_logs", "figures", "kept", "pair_logs", "peak", "rounds_for",
+    "schedule", "value",
+]  # fmt: skip
 
 FEWEST_PAIRS, MOST_PAIRS = 15, 10_000
 NO_DIFFERENCE = "no difference shown"
@@ -67,6 +58,11 @@ def pair_logs(rounds: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 def control_logs(rounds: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     """For each round log(second / first) of its control: two samples of one arm, whose ratio would be 1 on a quiet machine."""
     return [[log(value(r["control"][1]) / value(r["control"][0]))] for r in rounds]
+
+
+def peak(rounds: Sequence[Mapping[str, Any]], probe: str, amount: str) -> float:
+    """An amount a second of a probe: of each round the best pass, since any disturbance only slows one down; of those the median."""
+    return float(median(r["probes"][probe][amount] / min(r["probes"][probe]["seconds"]) for r in rounds))
 
 
 def bootstrap(groups: Sequence[Sequence[float]], resamples: int, seed: int, level: float) -> tuple[float, float, float]:
@@ -124,16 +120,11 @@ def _arm(arm: str, manifest: Mapping[str, Any], rounds: Sequence[Mapping[str, An
     empty: dict[str, float | None] = dict.fromkeys(("seconds", "bytes_per_second", "operations_per_second", "of_read", "of_int8"))
     if middle is None:
         return empty
-    peaks = {name: _peak(rounds, name, amount) for name, amount in (("read", "bytes"), ("int8", "macs"))}
+    peaks = {name: peak(rounds, name, amount) for name, amount in (("read", "bytes"), ("int8", "macs"))}
     nbytes, operations = problem["bytes"] / middle, problem["operations"] / middle
     rates = {"seconds": middle, "bytes_per_second": nbytes, "operations_per_second": operations, "of_read": nbytes / peaks["read"]}
     integers = problem["op"] == "quant_linear" and problem.get("format") not in _FLOATS
     return {**empty, **rates, "of_int8": operations / (2 * peaks["int8"]) if integers else None}  # a product and a sum each
-
-
-def _peak(rounds: Sequence[Mapping[str, Any]], probe: str, amount: str) -> float:
-    """Of each round the best pass, since any disturbance only slows one down; of those the median."""
-    return float(median(r["probes"][probe][amount] / min(r["probes"][probe]["seconds"]) for r in rounds))
 
 
 def _ratios(groups: Sequence[Sequence[float]], how: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,3 +14,9 @@ def llm(monkeypatch):
     monkeypatch.setattr("lanewise.engine.LLM", Fresh)
     monkeypatch.setattr(cli_fakes.FakeChat, "made", [])
     return Fresh
+
+
+@pytest.fixture(autouse=True)
+def _own_locks(monkeypatch, tmp_path_factory):
+    """Tests that measure may run beside each other."""
+    monkeypatch.setattr("lanewise.bench.lock._folder", lambda: tmp_path_factory.getbasetemp() / "locks")
