@@ -1,4 +1,4 @@
-"""The manifest of an evidence bundle: what it must hold, how it is read and written. docs/user.md says what each field means.
+"""The manifest of an evidence bundle: what it must hold, how it is read and written. docs/evidence.md says what each field means.
 
 A bundle is a directory, or a .zip of one, with `manifest.json`: strict JSON whose keys are exactly those below.
 """
