@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +32,8 @@ __all__ = ["Command", "CommandPlan", "bench_commands"]
 
 _WARMUP = 1  # run of each command before the first round
 _DEVICE = "cpu"  # whatever else a command uses, it uses that
+_LONGEST = 86_400.0  # seconds of one run
+_LEAST, _MOST = 1e-100, 1e100  # of a metric: a ratio of two is a number
 _MOST_OUTPUT = 16 << 20
 # The commit's own environment goes in front, and nothing leads to code that is not the commit's.
 _ACTIVATE = 'PATH="$0/bin:$PATH"; export PATH; exec sh -c "$1"'
@@ -79,8 +80,8 @@ class CommandPlan:
             raise EvidenceError(f"the metric {self.metric!r} has {groups} groups; it has one, around the number")
         if not stats.FEWEST_PAIRS <= self.pairs <= stats.MOST_PAIRS:
             raise EvidenceError(f"{self.pairs} pairs were asked for; a run has {stats.FEWEST_PAIRS} to {stats.MOST_PAIRS}")
-        if not self.timeout > 0:
-            raise EvidenceError(f"the timeout is {self.timeout} seconds; it is more than 0")
+        if not 0 < self.timeout <= _LONGEST:
+            raise EvidenceError(f"the timeout is {self.timeout} seconds; it is more than 0 and at most {_LONGEST:.0f}")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise EvidenceError(f"the seed is {self.seed}; it is a number from 0 on")
 
@@ -165,7 +166,7 @@ def _value(key: str, argv: Sequence[str], folder: Path, plan: CommandPlan) -> tu
         number = float(found[0])
     except ValueError:
         number = 0.0
-    if not (isfinite(number) and number > 0):
+    if not _LEAST <= number <= _MOST:
         raise EvidenceError(f"the metric of command {key} is {found[0][:64]!r}; it is a number above 0")
     return started, number
 
@@ -179,7 +180,7 @@ def _ran(argv: Sequence[str], folder: Path, seconds: float) -> tuple[int | None,
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         return code, _text(out), _text(err)

@@ -30,6 +30,7 @@ from lanewise.kernels.cpu.threads import ThreadPool, physical_cores
 __all__ = ["SHORTEST", "KernelPlan", "bench_kernel"]
 
 SHORTEST = 200e-6  # seconds of a sample: below, the clock and the waking of threads show
+_LONGEST = 60.0
 _WARMUP = 10  # calls of each arm before the first round
 _CALIBRATION = 3  # calls that the number of repeats is derived from
 _MARGIN = 1.5  # a sample is made this much longer than it has to be, so that hardly any has to be made again
@@ -60,8 +61,8 @@ class KernelPlan:
             raise EvidenceError(f"{self.pairs} pairs were asked for; a run has {stats.FEWEST_PAIRS} to {stats.MOST_PAIRS}")
         if self.copies is not None and self.copies < 1:
             raise EvidenceError(f"{self.copies} copies were asked for; there is at least 1")
-        if not self.seconds >= SHORTEST:
-            raise EvidenceError(f"samples of {self.seconds * 1e6:.0f} us were asked for; they last at least {SHORTEST * 1e6:.0f} us")
+        if not SHORTEST <= self.seconds <= _LONGEST:
+            raise EvidenceError(f"samples of {self.seconds * 1e6:.0f} us were asked for; they last {SHORTEST * 1e6:.0f} us to {_LONGEST:.0f} s")
         if self.threads is not None and self.threads < 1:
             raise SettingError(f"threads is {self.threads}; it takes a positive number")
         if self.seed is not None and not 0 <= self.seed < 2**63:

@@ -10,7 +10,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ __all__ = ["NAME", "SCHEMA", "SCHEMA_VERSION", "complaints", "digest", "parse", 
 SCHEMA, SCHEMA_VERSION = "lanewise.evidence", 1
 NAME = "manifest.json"
 _MOST_BYTES = 256 << 20
+_MOST_ROUNDS = 15_000
+_MOST = 1e100  # of any number, so that no ratio of two overflows
 Check = Callable[[Any, str], Iterator[str]]
 
 
@@ -202,14 +203,15 @@ def _object(fields: Mapping[str, Check], optional: Sequence[str] = ()) -> Check:
 _ANY: Check = lambda value, at: iter(())  # noqa: E731
 _TEXT = _one(str, "a text")
 _FLAG = _one(bool, "true or false")
-_NUMBER = _one((int, float), "a number", isfinite)
-_POSITIVE = _one((int, float), "a number above 0", lambda v: isfinite(v) and v > 0)
+_NUMBER = _one((int, float), "a number", lambda v: abs(v) <= _MOST)
+_POSITIVE = _one((int, float), "a number above 0", lambda v: 1 / _MOST <= v <= _MOST)
 _COUNT = _one(int, "a whole number of 0 or more", lambda v: 0 <= v < 2**63)
 _WHOLE = _one(int, "a whole number of 1 or more", lambda v: 1 <= v < 2**63)
 _SHARE = _one((int, float), "a number between 0 and 1", lambda v: 0 < v < 1)
+_LEVEL = _one((int, float), "between 0.5 and 0.999", lambda v: 0.5 <= v <= 0.999)
 _SHA256 = _one(str, "64 hexadecimal digits", lambda v: re.fullmatch("[0-9a-f]{64}", v) is not None)
 _ARM = _among("a", "b")
-_RESAMPLES = _one(int, "between 100 and 100000", lambda v: 100 <= v <= 100_000)
+_RESAMPLES = _one(int, "between 100 and 20000", lambda v: 100 <= v <= 20_000)
 
 _NEIGHBOUR = _object({"pid": _WHOLE, "name": _TEXT, "cpu_seconds": _NUMBER})
 _AROUND = _object(
@@ -220,7 +222,7 @@ _AROUND = _object(
     }
 )  # fmt: skip
 _RULE = _object({"busy": _maybe(_POSITIVE), "throttled": _FLAG, "clock": _maybe(_SHARE)})
-_BOOTSTRAP = _object({"resamples": _RESAMPLES, "seed": _COUNT, "level": _SHARE})
+_BOOTSTRAP = _object({"resamples": _RESAMPLES, "seed": _COUNT, "level": _LEVEL})
 _PLAN: dict[str, Check] = {
     "pairs": _one(int, "between 15 and 10000", lambda v: 15 <= v <= 10_000), "most_rounds": _WHOLE, "warmup": _COUNT,
     "seed": _COUNT, "rule": _RULE, "bootstrap": _BOOTSTRAP,
@@ -290,7 +292,7 @@ def _kind(plan: Mapping[str, Check], problem: Check, inputs: Check, *, kernel: b
             "schema": _TEXT, "schema_version": _WHOLE, "kind": _TEXT, "question": _TEXT, "command": _each(_TEXT), "began": _TEXT, "ended": _TEXT,
             "commit": _maybe(_object({"id": _TEXT, "dirty": _FLAG})), "sources": _mapping(_SHA256), "versions": _mapping(_TEXT),
             "settings": _mapping(_ANY), "machine": _mapping(_ANY), "plan": _object(plan), "problem": problem, "inputs": inputs, "arms": arms,
-            "rounds": _each(rounds, 1), "figures": figures,
+            "rounds": _each(rounds, 1, _MOST_ROUNDS), "figures": figures,
         }
     )  # fmt: skip
 

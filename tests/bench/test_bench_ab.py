@@ -75,6 +75,8 @@ def test_the_number_may_be_on_either_stream():
         (lambda: plan(metric="("), "is no regular expression"),
         (lambda: plan(pairs=3), "a run has 15 to 10000"),
         (lambda: plan(timeout=0), "it is more than 0"),
+        (lambda: plan(timeout=float("inf")), "at most 86400"),
+        (lambda: plan("echo value 1e-200"), "it is a number above 0"),
         (lambda: plan(seed=-1), "a number from 0 on"),
         (lambda: plan(" "), "a text that the shell can run"),
         (lambda: plan(Command("x", env=(("A-B", ""),))), "'A-B' is no name of a variable"),
