@@ -154,7 +154,12 @@ def _tail(level: float, groups: int) -> float:
         return 0.0
     normal, nu = NormalDist(), groups - 1
     z = normal.inv_cdf((1 + level) / 2)
-    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
     t = z + sum(term / nu**i for i, term in enumerate(terms, 1))
     return normal.cdf(-t * (groups / nu) ** 0.5)
 

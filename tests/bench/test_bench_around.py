@@ -34,8 +34,8 @@ def plant(proc, pid, name, ticks, parent=1):
     ("rule", "changes", "words"),
     [
         ({}, {}, None),
-        ({}, {"neighbours": [process(7, 5.2)]}, None),  # 0.2 s of 2 s: the limit itself
-        ({}, {"neighbours": [process(7, 5.21)]}, "others used 0.10 of a core"),
+        ({"busy": 0.125}, {"neighbours": [process(7, 5.25)]}, None),  # 0.25 s of 2 s: the limit itself
+        ({}, {"neighbours": [process(7, 5.25)]}, "others used 0.12 of a core"),
         ({}, {"neighbours": [process(7, 5.0), process(8, 1.0)]}, "others used 0.50 of a core"),
         ({}, {"neighbours": []}, None),
         ({}, {"ticks": {"user": 900, "steal": 100}}, "others used 0.50 of a core"),

@@ -11,7 +11,7 @@ from support.small import PROBE
 from lanewise.bench import manifest as manifests
 from lanewise.kernels.cpu.isa import runnable
 
-BEST, LEAST = runnable()[0].name, runnable()[-1].name
+BEST, LEAST = runnable()[0].name, [isa.name for isa in runnable() if isa.fma][-1]
 KERNEL = ("bench", "kernel", "quant_linear", "--n", "64", "--k", "256", "--format", "q4_k", "--ab", f"{BEST},{LEAST}", "--pairs", "15",
           "--threads", "1", "--sample-ms", "0.2", "--seed", "1")  # fmt: skip
 AB = ("ab", "--a", "echo value 1", "--b", "echo value 2", "--metric", r"value (\d)", "--pairs", "15", "--seed", "1")
