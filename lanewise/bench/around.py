@@ -88,13 +88,21 @@ def ancestors(pid: int, proc: Path = _PROC) -> tuple[int, ...]:
 def _busy(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | None:
     """Cores that others used: processes that are there afterwards, and what the hypervisor took for other machines.
 
-    A process that ended adds its time to its parent's: rather too much than too little.
+    What ended in between left all of its time to its parent, of which only what is new counts.
     """
     seconds = after["time"] - before["time"]
     if after["neighbours"] is None or before["neighbours"] is None or seconds <= 0:
         return None
-    had = {p["pid"]: p["cpu_seconds"] for p in before["neighbours"]}
-    used = sum(max(0.0, p["cpu_seconds"] - had.get(p["pid"], 0.0)) for p in after["neighbours"])
+    had, now = ({p["pid"]: p for p in side["neighbours"]} for side in (before, after))
+    gained = {pid: p["cpu_seconds"] - (had[pid]["cpu_seconds"] if pid in had else 0.0) for pid, p in now.items()}
+    for gone in had.keys() - now.keys():
+        heir, passed = had[gone]["parent"], {gone}
+        while heir in had and heir not in now and heir not in passed:
+            passed.add(heir)
+            heir = had[heir]["parent"]
+        if heir in gained:
+            gained[heir] -= had[gone]["cpu_seconds"]
+    used = sum(max(0.0, more) for more in gained.values())
     stolen = (after["ticks"] or {}).get("steal", 0) - (before["ticks"] or {}).get("steal", 0)
     return float((used + max(0, stolen) / _TICKS) / seconds)
 
@@ -115,7 +123,7 @@ def _neighbours(proc: Path) -> list[dict[str, Any]] | None:
         name, fields = stat
         ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime: proc(5), counted from the state on
         if ticks:
-            found.append({"pid": int(folder.name), "name": name[:_NAME], "cpu_seconds": ticks / _TICKS})
+            found.append({"pid": int(folder.name), "parent": int(fields[1]), "name": name[:_NAME], "cpu_seconds": ticks / _TICKS})
     return sorted(found, key=lambda p: p["pid"])
 
 

@@ -213,7 +213,7 @@ _SHA256 = _one(str, "64 hexadecimal digits", lambda v: re.fullmatch("[0-9a-f]{64
 _ARM = _among("a", "b")
 _RESAMPLES = _one(int, "between 100 and 20000", lambda v: 100 <= v <= 20_000)
 
-_NEIGHBOUR = _object({"pid": _WHOLE, "name": _TEXT, "cpu_seconds": _NUMBER})
+_NEIGHBOUR = _object({"pid": _WHOLE, "parent": _COUNT, "name": _TEXT, "cpu_seconds": _NUMBER})
 _AROUND = _object(
     {
         "time": _NUMBER, "load": _maybe(_each(_NUMBER, 3, 3)), "ticks": _maybe(_mapping(_COUNT)), "clock_mhz": _maybe(_NUMBER),

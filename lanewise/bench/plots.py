@@ -59,6 +59,8 @@ def _pairs(axes: Any, manifest: Mapping[str, Any]) -> None:
     axes.axhline(manifest["figures"]["ratio"]["median"], color=_B, lw=1.2, label="median")
     axes.set(xlabel="round", ylabel="ratio", title="pairs")
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     axes.legend(fontsize=8)
 
 
@@ -68,7 +70,8 @@ def _ratio(axes: Any, manifest: Mapping[str, Any]) -> None:
         one = figures[name]
         axes.plot([one["low"], one["high"]], [row, row], "-", color=colour, lw=2)
         axes.plot([one["median"]], [row], "o", color=colour)
-        axes.annotate(f"{label}: {one['median']:.3f} ({one['low']:.3f} to {one['high']:.3f})", (one["median"], row + 0.12), ha="center", fontsize=9)
+        words = f"{label}: {one['median']:.3f} ({one['low']:.3f} to {one['high']:.3f})"
+        axes.text(0.5, row + 0.12, words, ha="center", fontsize=9, transform=axes.get_yaxis_transform())
     axes.axvline(1, color=_QUIET, lw=0.8)
     axes.set(xlabel="ratio, 95 % interval" if manifest["plan"]["bootstrap"]["level"] == 0.95 else "ratio", title=figures["verdict"])
     axes.set(ylim=(-0.5, 1.6), yticks=[])

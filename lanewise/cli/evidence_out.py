@@ -1,6 +1,7 @@
 """What commands that measure two arms have in common: where the bundle and the picture go, and the lines that every run prints."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ def print_run(found: dict[str, Any], as_json: bool, arms: Callable[[dict[str, An
     kept = f"{figures['pairs']} pairs of {2 * len(found['rounds'])}"
     click.echo(f"\nratio:    b / a {_interval(figures['ratio'])} from {kept}, {100 * plan['bootstrap']['level']:g} % interval")
     click.echo(f"control:  {_interval(figures['control'])}, two samples of one arm")
-    for reason in dict.fromkeys(r["left_out"] for r in found["rounds"] if r["left_out"] is not None):
-        count = sum(r["left_out"] == reason for r in found["rounds"])
-        click.echo(f"left out: {count} round{'' if count == 1 else 's'}: {reason}")
+    for alike in _alike([r["left_out"] for r in found["rounds"] if r["left_out"] is not None]):
+        such = ", such as" if len(set(alike)) > 1 else ""
+        click.echo(f"left out: {len(alike)} round{'' if len(alike) == 1 else 's'}{such}: {alike[0]}")
     click.echo(f"verdict:  {figures['verdict']}{_factor(figures)}")
 
 
@@ -80,6 +81,14 @@ def rate(value: float | None, unit: str) -> str:
 
 def share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.0f} %"
+
+
+def _alike(reasons: Sequence[str]) -> list[list[str]]:
+    """Reasons that differ in their numbers alone, together."""
+    groups: dict[str, list[str]] = {}
+    for reason in reasons:
+        groups.setdefault(re.sub(r"[\d.]+", "", reason), []).append(reason)
+    return list(groups.values())
 
 
 def _interval(one: dict[str, float | None]) -> str:

@@ -12,15 +12,15 @@ from lanewise.bench.around import RULE, ancestors, left_out, look, trimmed
 from lanewise.bench.lock import held
 from lanewise.errors import EvidenceError
 
-BEFORE = {**QUIET, "clock_mhz": 3000.0, "neighbours": [{"pid": 7, "name": "x", "cpu_seconds": 5.0}]}
+BEFORE = {**QUIET, "clock_mhz": 3000.0, "neighbours": [{"pid": 7, "parent": 1, "name": "x", "cpu_seconds": 5.0}]}
 
 
 def after(**changes):
     return {**BEFORE, "time": 2.0, **changes}
 
 
-def process(pid, seconds, name="x"):
-    return {"pid": pid, "name": name, "cpu_seconds": seconds}
+def process(pid, seconds, parent=1):
+    return {"pid": pid, "parent": parent, "name": "x", "cpu_seconds": seconds}
 
 
 def plant(proc, pid, name, ticks, parent=1):
@@ -64,13 +64,22 @@ def test_processes_that_used_no_time_are_not_kept_and_change_nothing():
     assert trimmed({**one, "neighbours": None}, other)[1] == other
 
 
+def test_of_what_ended_only_the_new_time_counts_which_its_parent_inherits():
+    """30 seconds of a compiler that ended, of which the last one is new; its own parent, a shell, ended too."""
+    one = {**BEFORE, "neighbours": [process(5, 3.0), process(6, 0.5, parent=5), process(7, 29.0, parent=6)]}
+    assert left_out(RULE, one, after(neighbours=[process(5, 33.5)])) == "others used 0.50 of a core"
+    assert left_out(RULE, one, after(neighbours=[process(5, 3.0)])) is None
+    ring = {**BEFORE, "neighbours": [process(6, 1.0, parent=7), process(7, 1.0, parent=6)]}
+    assert left_out(RULE, ring, after(neighbours=[])) is None
+
+
 def test_processes_are_read_with_their_ended_children_and_without_this_one(tmp_path):
     (tmp_path / "stat").write_text("cpu 1 2 3\n")
     plant(tmp_path, 12, "a (strange) name", (100, 50, 25, 25))
     plant(tmp_path, 13, "idle", (0, 0, 0, 0))
     plant(tmp_path, os.getpid(), "me", (900, 0, 0, 0))
     (tmp_path / "14").mkdir()  # gone between the listing and the look
-    assert look(proc=tmp_path)["neighbours"] == [{"pid": 12, "name": "a (strange) name", "cpu_seconds": 2.0}]
+    assert look(proc=tmp_path)["neighbours"] == [{"pid": 12, "parent": 1, "name": "a (strange) name", "cpu_seconds": 2.0}]
 
 
 def test_a_machine_that_says_nothing_is_taken_at_its_word(tmp_path):
