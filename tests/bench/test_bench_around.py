@@ -12,7 +12,7 @@ from lanewise.bench.around import RULE, ancestors, left_out, look, trimmed
 from lanewise.bench.lock import held
 from lanewise.errors import EvidenceError
 
-BEFORE = {**QUIET, "clock_mhz": 3000.0, "neighbours": [{"pid": 7, "parent": 1, "name": "x", "cpu_seconds": 5.0}]}
+BEFORE = {**QUIET, "clock_mhz": 3000.0, "throttle": {"core": 3}, "neighbours": [{"pid": 7, "parent": 1, "name": "x", "cpu_seconds": 5.0}]}
 
 
 def after(**changes):
@@ -38,14 +38,16 @@ def plant(proc, pid, name, ticks, parent=1):
         ({}, {"neighbours": [process(7, 5.25)]}, "others used 0.12 of a core"),
         ({}, {"neighbours": [process(7, 5.0), process(8, 1.0)]}, "others used 0.50 of a core"),
         ({}, {"neighbours": []}, None),
+        ({}, {"neighbours": [process(7, 0.1), process(8, 1.0)]}, "others used 0.50 of a core"),  # another process got the number 7
         ({}, {"ticks": {"user": 900, "steal": 100}}, "others used 0.50 of a core"),
         ({"busy": None}, {"neighbours": [process(7, 9.0)]}, None),
-        ({}, {"throttle": {"core": 1}}, "throttled: core"),
-        ({}, {"throttle": {"core": 0, "package": 2}}, "throttled: package"),
+        ({}, {"throttle": {"core": 3}}, None),
+        ({}, {"throttle": {"core": 4}}, "throttled: core"),
+        ({}, {"throttle": {"core": 3, "package": 2}}, "throttled: package"),
         ({}, {"throttle": None}, None),
-        ({"throttled": False}, {"throttle": {"core": 1}}, None),
+        ({"throttled": False}, {"throttle": {"core": 4}}, None),
         ({}, {"clock_mhz": 1000.0}, None),
-        ({"clock": 0.1}, {"clock_mhz": 2700.0}, None),
+        ({"clock": 0.25}, {"clock_mhz": 2250.0}, None),
         ({"clock": 0.1}, {"clock_mhz": 2600.0}, "the clock fell by 13 %"),
         ({"clock": 0.1}, {"clock_mhz": None}, None),
         ({}, {"neighbours": None, "ticks": None}, None),

@@ -135,9 +135,12 @@ def test_an_archive_that_swells_is_not_read_to_its_end(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "swells.zip", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("manifest.json", b" " * 100_000)
     (tmp_path / "manifest.json").write_bytes(b" " * 1001)
+    asked, read = [], zipfile.ZipExtFile.read
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", lambda self, n=-1: asked.append(n) or read(self, n))
     for bundle in (tmp_path / "swells.zip", tmp_path):
         with pytest.raises(EvidenceError, match="1000"):
             manifests.read(bundle)
+    assert asked == [1001]
 
 
 def test_a_bundle_never_replaces_another(made, tmp_path):

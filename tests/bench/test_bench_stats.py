@@ -68,7 +68,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says(shared):
     rng, sets, truth = np.random.default_rng(1), 400, 0.05
     hits = 0
     for seed in range(sets):
-        logs = truth + rng.normal(0, shared, (15, 1)) + rng.normal(0, 0.02, (15, 2))
+        logs = truth + rng.normal(0, shared, (15, 1)) + rng.normal(0, 0.005 if shared else 0.02, (15, 2))
         _, low, high = stats.bootstrap(logs.tolist(), 400, seed, 0.95)
         hits += low <= truth <= high
     assert hits / sets >= 0.95 - 4 * sqrt(0.95 * 0.05 / sets)
@@ -144,6 +144,12 @@ def test_a_claim_needs_an_effect_beyond_what_one_arm_differs_from_itself(control
     found = manifest_of(rounds_of([(1.0, 1.05)] * 8, control))["figures"]
     assert found["verdict"] == words
     assert found["control"]["spread"] == pytest.approx(max(control) - 1, rel=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1.25, 0.8])
+def test_the_spread_of_the_control_is_how_far_its_interval_reaches_from_one_on_either_side(factor):
+    rounds = [round_of(n, [1.0] * 4, (1.0, factor if n % 3 == 0 else 1.0)) for n in range(9)]
+    assert manifest_of(rounds)["figures"]["control"]["spread"] == pytest.approx(0.25, rel=1e-9)
 
 
 @pytest.mark.parametrize(("better", "words"), [("lower", "a is better"), ("higher", "b is better")])
