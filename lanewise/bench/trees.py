@@ -33,7 +33,7 @@ class Tree:
 
 def commit_id(rev: str, repository: Path) -> str:
     """The whole id of a revision. Raises EvidenceError where there is no such commit, or no repository."""
-    return _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{rev}^{{commit}}", failing=f"{rev!r} is no commit here")
+    return _git(repository, "rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", failing=f"{rev!r} is no commit here")
 
 
 def tree_of(commit: str, repository: Path) -> Tree:

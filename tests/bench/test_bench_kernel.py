@@ -9,11 +9,12 @@ from support.small import PROBE
 
 from lanewise.arch import host
 from lanewise.backends.cpu.single import attention, product
+from lanewise.bench import Command, CommandPlan, Plan, bench_commands, bench_model, random_model, stats
 from lanewise.bench import manifest as manifests
-from lanewise.bench import stats
 from lanewise.bench.arms import arm_for, artifact, named
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.kernel import SHORTEST, KernelPlan, bench_kernel
+from lanewise.bench.lock import held
 from lanewise.bench.problem import MEASURED, Call, amounts, phase_of
 from lanewise.errors import DeviceError, EvidenceError, FormatError, LanewiseError, NoKernelError, SettingError, ShapeError, UnknownOpError
 from lanewise.formats import FORMATS
@@ -157,6 +158,30 @@ def test_copies_take_turns_and_every_one_is_read():
     made = arm(BEST, call, copies=3)
     tables = [made._program(2)[0][1::2, 1].tolist() for _ in range(3)]
     assert tables[0] + tables[1] + tables[2] == 2 * made._made.programs[:, 1, 1].tolist()
+
+
+def test_a_call_that_is_not_counted_goes_before_every_sample():
+    for name in (BEST, "reference"):
+        made = arm(name, SMALL)
+        made.seconds(3)
+        assert made.witness()["calls"] == 4
+
+
+def test_few_queries_spread_their_splits_and_many_do_not():
+    names = {m: [kernel.name for kernel in kernels_of(Call("attention", m, 1500, 64))] for m in (1, 16, 17)}
+    assert names == {1: ["attend_64", "combine_64"], 16: ["attend_64", "combine_64"], 17: ["attend_64"]}
+    assert len(kernels_of(Call("attention", 1, 512, 64))) == 1
+
+
+def test_no_two_measurements_overlap():
+    from support.small import SMALL as MODEL
+
+    with held("cpu"):
+        for measure in (lambda: bench_kernel(plan()), lambda: bench_commands(CommandPlan(Command("a"), Command("b"), "(x)"))):
+            with pytest.raises(EvidenceError, match="is measuring on device cpu"):
+                measure()
+        with pytest.raises(EvidenceError, match="is measuring on device cpu"):
+            bench_model(random_model(MODEL, "Q8_0"), Plan((4,), 0, 1))
 
 
 def test_a_run_is_cold_from_four_caches_on_and_is_never_called_so_below(monkeypatch):
