@@ -16,7 +16,8 @@ __all__ = ["ab"]
 @click.option("--a", required=True, help="A shell command.")
 @click.option("--b", required=True, help="Another one, or the same with another commit or other variables.")
 @click.option("--metric", required=True, help="A regular expression with one group, around the number that a command prints once.")
-@click.option("--lower-is-better/--higher-is-better", "lower", default=True, help="Which way the number is good.")
+@click.option("--lower-is-better", is_flag=True, help="A smaller number is the better one, as it is when nothing is said.")
+@click.option("--higher-is-better", is_flag=True, help="A larger number is the better one.")
 @click.option("--pairs", default=30, help="Pairs of runs, at least 15; two are a round.")
 @click.option("--a-commit", help="Run a at this commit of the repository here, in an environment of its own.")
 @click.option("--b-commit", help="The same for b.")
@@ -31,7 +32,8 @@ def ab(
     a: str,
     b: str,
     metric: str,
-    lower: bool,
+    lower_is_better: bool,
+    higher_is_better: bool,
     pairs: int,
     a_commit: str | None,
     b_commit: str | None,
@@ -46,8 +48,10 @@ def ab(
     """Compare two commands, commits or settings by a number that they print. Every sample is a fresh process."""
     from lanewise.bench.ab import Command, CommandPlan, bench_commands
 
+    if lower_is_better and higher_is_better:
+        raise LanewiseError("--lower-is-better and --higher-is-better exclude each other")
     where, picture = destination(record), plotted(plot)
-    better = "lower" if lower else "higher"
+    better = "higher" if higher_is_better else "lower"
     arms = Command(a, a_commit, _variables("--a-env", a_env)), Command(b, b_commit, _variables("--b-env", b_env))
     plan = CommandPlan(*arms, metric, pairs, better, timeout, seed)
     command = ["lanewise", "ab", "--a", a, "--b", b, "--metric", metric, f"--{better}-is-better", "--pairs", str(pairs)]

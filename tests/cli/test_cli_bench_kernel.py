@@ -88,6 +88,7 @@ def test_a_run_whose_every_round_was_left_out_says_so(monkeypatch):
         ((*AB, "--b", "echo value 1"), "there is nothing to compare"),
         ((*AB, "--a", "false"), "command a failed with exit code 1"),
         ((*AB, "--metric", "x"), "has 0 groups"),
+        ((*AB, "--lower-is-better", "--higher-is-better"), "exclude each other"),
         ((*AB, "--a-env", "X"), "--a-env is 'X'; it takes NAME=VALUE"),
     ],
 )
