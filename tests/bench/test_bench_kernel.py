@@ -63,6 +63,14 @@ def test_a_run_is_a_whole_manifest_and_its_figures_follow_from_it(record):
     assert (len(record["rounds"]), record["figures"]["pairs"]) == (8, 16)
 
 
+@pytest.mark.parametrize("call", [Call("linear", 1, 32, 64), Call("attention", 1, 32, 16, heads=2, kv_heads=1)], ids=lambda call: call.op)
+def test_the_other_ops_give_whole_manifests_too(call):
+    found = bench_kernel(plan(call, copies=2))
+    assert manifests.complaints(json.loads(manifests.text_of(found))) == []
+    assert (found["problem"]["op"], found["problem"]["dtype"], found["figures"]["pairs"]) == (call.op, "f32", 16)
+    assert found["figures"]["a"]["of_int8"] is None
+
+
 def test_every_sample_is_long_enough_and_later_than_the_one_before(record):
     samples = [s for r in record["rounds"] for s in (*r["samples"], *r["control"])]
     assert min(s["seconds"] for s in samples) >= SHORTEST
