@@ -110,10 +110,10 @@ class _Compiled:
         self._next = self._calls = 0
 
     def seconds(self, repeats: int) -> tuple[int, float]:
-        self._walk(*self._program(1))
-        program, counters = self._program(repeats)
+        self._walk(self._program(1))
+        program = self._program(repeats)
         started = time.monotonic_ns()
-        self._walk(program, counters)
+        self._walk(program)
         return started, (time.monotonic_ns() - started) / 1e9
 
     def output(self) -> NDArray[np.float32]:
@@ -122,16 +122,15 @@ class _Compiled:
     def witness(self) -> dict[str, Any]:
         return {"kernel": self._kernel, "body": "cpu", "isa": self._isa.name, "calls": self._calls, "m": self._call.m}
 
-    def _walk(self, program: NDArray[np.int64], counters: NDArray[np.int64]) -> None:
-        self._pool.run(program, counters)
+    def _walk(self, program: NDArray[np.int64]) -> None:
+        self._pool.run(program)
         self._calls += len(program) // self._made.programs.shape[1]
 
-    def _program(self, repeats: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _program(self, repeats: int) -> NDArray[np.int64]:
         programs = self._made.programs
         chosen = (self._next + np.arange(repeats)) % len(programs)
         self._next = (self._next + repeats) % len(programs)
-        program = np.ascontiguousarray(programs[chosen].reshape(-1, OP_FIELDS))
-        return program, np.zeros(8 * len(program), np.int64)
+        return np.ascontiguousarray(programs[chosen].reshape(-1, OP_FIELDS))
 
 
 class _Reference:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.backends.cpu.buffers import padded
+from lanewise.backends.cpu.program import groups_in_chunk
 from lanewise.backends.cpu.weights import Arena, PackedWeight, activation_of, aligned, kernels_for, pack_weight
 from lanewise.backends.memory import require
 from lanewise.bench.problem import Call
@@ -29,7 +30,6 @@ from lanewise.kernels.cpu.threads import OP_FIELDS, ThreadPool
 
 __all__ = ["CpuCall", "cpu_call", "kernels_of"]
 
-_CHUNKS_PER_THREAD = 4  # as in a step
 _SPREAD_ROWS = 16  # as in a step: more rows keep all threads busy anyway
 
 
@@ -77,7 +77,7 @@ def _product(call: Call, inputs: dict[str, NDArray[Any]], isa: Isa, pool: Thread
     )  # fmt: skip
     prepare_op = (library.address(ready.name), prepared.ctypes.data, 0 if alone else -(-m // per_chunk), 0 if alone else 1)
     groups = first.panels // isa.panels
-    per_chunk = 1 if m >= MANY else max(1, groups // (_CHUNKS_PER_THREAD * pool.threads))
+    per_chunk = 1 if m >= MANY else groups_in_chunk(groups, pool.threads)
     tables = [
         multiply.pack(
             **w.arguments, x=records.ctypes.data, x_step=record, x_worker=own, y=y.ctypes.data, y_step=y.strides[0], m=m, groups=groups,

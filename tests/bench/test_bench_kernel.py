@@ -125,7 +125,7 @@ def test_a_compiled_arm_computes_what_the_kernel_computes(isa, m, monkeypatch):
         made = arm(isa, call, copies=3, threads=threads)
         for _ in range(3):
             made._made.y[:] = np.nan
-            made._walk(*made._program(1))
+            made._walk(made._program(1))
             assert np.array_equal(made.output(), want)
         made._pool.close()
 
@@ -152,7 +152,7 @@ def test_attention_is_that_of_the_kernel_with_splits_spread_or_not(m, n):
     made = arm("cpu", call, copies=2, threads=2)
     for _ in range(2):
         made._made.y[:] = np.nan
-        made._walk(*made._program(1))
+        made._walk(made._program(1))
         assert np.array_equal(made.output().reshape(want.shape), want)
     made._pool.close()
     reference = arm("reference", call)
@@ -164,7 +164,7 @@ def test_attention_is_that_of_the_kernel_with_splits_spread_or_not(m, n):
 def test_copies_take_turns_and_every_one_is_read():
     call = Call("quant_linear", 1, 32, 256, "Q8_0")
     made = arm(BEST, call, copies=3)
-    tables = [made._program(2)[0][1::2, 1].tolist() for _ in range(3)]
+    tables = [made._program(2)[1::2, 1].tolist() for _ in range(3)]
     assert tables[0] + tables[1] + tables[2] == 2 * made._made.programs[:, 1, 1].tolist()
 
 

@@ -28,7 +28,7 @@ from lanewise.kernels.cpu.sample import SAMPLE_KERNELS
 from lanewise.kernels.cpu.threads import OP_FIELDS
 from lanewise.models.spec import Attention, Linear, Mlp, ModelSpec, Weight
 
-__all__ = ["Model", "Program", "Shape", "build", "kernels_of", "partial_bytes", "widest"]
+__all__ = ["Model", "Program", "Shape", "build", "groups_in_chunk", "kernels_of", "partial_bytes", "widest"]
 
 _CHUNKS_PER_THREAD = 3
 _EMBED_ROWS = 4  # in a chunk
@@ -212,7 +212,7 @@ class _Builder:
         alone = rows == 1
         group = self.m.library.isa.panels
         groups = w.panels // group
-        per_chunk = 1 if rows >= MANY else _per_chunk(groups, self.m.threads)
+        per_chunk = 1 if rows >= MANY else groups_in_chunk(groups, self.m.threads)
         self._op(
             kernels_for(w.format)[1], -(-groups // per_chunk), barrier=barrier, **w.arguments, x=(b.own_records if alone else b.records).ctypes.data,
             x_step=record_bytes(kind, padded(w.k)), x_worker=b.own_step if alone else 0, y=y, y_step=y_step, m=rows, groups=groups,
@@ -225,7 +225,7 @@ class _Builder:
 
 
 @functools.cache
-def _per_chunk(groups: int, threads: int) -> int:
+def groups_in_chunk(groups: int, threads: int) -> int:
     """Panel groups in a chunk: about _CHUNKS_PER_THREAD chunks a thread, of a size that gives every thread as much as the others."""
     most = -(-groups // (_CHUNKS_PER_THREAD * threads))
     return min(range(most, most // 2, -1), key=lambda size: size * ceil(ceil(groups / size) / threads))
