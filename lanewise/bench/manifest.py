@@ -16,6 +16,7 @@ from typing import Any
 import lanewise
 from lanewise.bench import stats
 from lanewise.bench.machine import commit, machine, settings_now, versions
+from lanewise.bench.seal import seal
 from lanewise.errors import EvidenceError
 
 __all__ = ["NAME", "SCHEMA", "SCHEMA_VERSION", "complaints", "digest", "parse", "read", "sources", "stamped", "text_of", "write"]
@@ -49,7 +50,7 @@ def stamped(kind: str, question: str, command: Sequence[str], began: datetime, p
 
 
 def write(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """Write a bundle into a new or empty directory. Raises EvidenceError for one that holds something, or that cannot be written."""
+    """Write a bundle and its seal into a new or empty directory. Raises EvidenceError for one that holds something, or that cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -57,6 +58,7 @@ def write(folder: Path, manifest: Mapping[str, Any]) -> Path:
         path = folder / NAME
         with path.open("x", encoding="utf-8") as file:
             file.write(text_of(manifest))
+        seal(path)
     except OSError as error:
         raise EvidenceError(f"{folder} cannot be written: {error.strerror}") from None
     return path
@@ -103,7 +105,7 @@ def complaints(manifest: Mapping[str, Any]) -> list[str]:
     if manifest.get("schema") != SCHEMA or manifest.get("schema_version") != SCHEMA_VERSION:
         known = f"{SCHEMA} {SCHEMA_VERSION}"
         return [f"schema is {str(manifest.get('schema'))[:64]!r} {str(manifest.get('schema_version'))[:16]}; this version reads {known}"]
-    if manifest.get("kind") not in _KINDS:
+    if not isinstance(manifest.get("kind"), str) or manifest["kind"] not in _KINDS:
         return [f"kind is {str(manifest.get('kind'))[:64]!r}; it is {' or '.join(_KINDS)}"]
     return list(_KINDS[manifest["kind"]](manifest, ""))
 
