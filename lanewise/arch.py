@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lanewise.errors import UnknownTargetError
 
-__all__ = ["TARGETS", "Arch", "cpu_flags", "host", "parse"]
+__all__ = ["TARGETS", "Arch", "cpu_flags", "host", "parse", "x86_level"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ def host() -> Arch:
         return TARGETS["aarch64" + ("+dotprod" + ("+i8mm" if "i8mm" in flags else "") if "asimddp" in flags else "")]
     if machine not in ("x86_64", "amd64"):
         raise UnknownTargetError(f"this processor is {machine!r}; Lanewise knows x86_64 and aarch64")
-    return TARGETS[_x86_level(flags)]
+    return TARGETS[x86_level(flags)]
 
 
-def _x86_level(flags: frozenset[str]) -> str:
+def x86_level(flags: frozenset[str]) -> str:
     """The x86-64 row for /proc/cpuinfo flags (x86-64 psABI, micro-architecture levels)."""
     v2 = {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"}
     v3 = v2 | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}

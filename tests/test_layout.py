@@ -20,10 +20,10 @@ PACKAGE = ROOT / "lanewise"
 # Lowest first. A room imports itself and what stands before it.
 ROOMS = (
     *("errors", "settings", "arch", "contract", "dispatch", "formats", "files", "oracle", "kernels", "ops", "models", "backends", "engine"),
-    *("serve", "integrations", "isa", "emulator", "prove", "bench", "gates", "cli", "__main__"),
+    *("serve", "integrations", "isa", "emulator", "prove", "bench", "evidence", "gates", "cli", "__main__"),
 )
 # What proves the runtime is not part of it, though some of it stands lower than the command line, which may use both.
-PROVERS = frozenset(("isa", "emulator", "prove", "bench", "gates"))
+PROVERS = frozenset(("isa", "emulator", "prove", "bench", "evidence", "gates"))
 RUNTIME = frozenset(ROOMS) - PROVERS - {"cli", "__main__"}
 MOST_LINES = 400
 # What `from lanewise import ...` gives comes from the engine.

@@ -1,0 +1,70 @@
+"""Make again, on this machine, what a bundle gives only the hash of: the arms' machine code and the inputs."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lanewise.bench.cpu_call import kernels_of
+from lanewise.bench.machine import versions
+from lanewise.bench.manifest import digest
+from lanewise.bench.problem import Call
+from lanewise.errors import LanewiseError
+from lanewise.evidence.claims import call_of
+from lanewise.evidence.reasons import Reason
+from lanewise.kernels.cpu.compile import compile_object
+from lanewise.kernels.cpu.isa import ISAS, Isa, runnable
+
+__all__ = ["check_recompiled"]
+
+_COMPILERS = ("llvm", "llvmlite")
+_MOST_HEAD = 1024  # its kernel is unrolled over the head
+_MOST_BYTES = 1 << 30  # of inputs that are made again
+
+
+def check_recompiled(found: Mapping[str, Any]) -> list[Reason]:
+    """Reasons where compiling now, or drawing the inputs now, gives something else. Compiles with the Lanewise that runs this."""
+    if found["kind"] != "kernel":
+        return []
+    try:
+        call = call_of(found["problem"])
+    except LanewiseError:
+        return []  # the problem is refused already
+    return [*(reason for name in ("a", "b") for reason in _code(name, found, call)), *_drawn(found, call)]
+
+
+def _code(name: str, found: Mapping[str, Any], call: Call) -> Iterator[Reason]:
+    arm = found["arms"][name]
+    if arm["witness"]["body"] != "cpu":
+        return  # a body of numpy is source, whose hash is checked as that
+    if call.op == "attention" and call.k > _MOST_HEAD:
+        yield Reason("recompile", "problem.k", f"a head of at most {_MOST_HEAD}", str(call.k))
+        return
+    isas = _isas(arm["witness"]["isa"])
+    if not isas:
+        yield Reason("recompile", f"arms.{name}.witness.isa", f"one of {', '.join(ISAS)}", repr(arm["witness"]["isa"][:64]))
+        return
+    now = [digest(b"".join(compile_object(kernel, isa) for kernel in kernels_of(call))) for isa in isas]
+    if arm["artifact"] in now:
+        return
+    here, there = versions(), found["versions"]
+    other = [f"{key} {there.get(key)} there and {here[key]} here" for key in _COMPILERS if there.get(key) != here[key]]
+    if other:
+        yield Reason("recompile", f"arms.{name}.artifact", "the compiler that was measured", ", ".join(other))
+    else:
+        yield Reason("artifact", f"arms.{name}.artifact", f"{now[0]}, for {arm['witness']['isa']}", arm["artifact"])
+
+
+def _isas(name: str) -> list[Isa]:
+    """What the name can have stood for: a processor may run one instruction set in the encoding of another."""
+    found = [isa for isa in runnable() if isa.name == name] + ([ISAS[name]] if name in ISAS else [])
+    return list(dict.fromkeys(found))
+
+
+def _drawn(found: Mapping[str, Any], call: Call) -> Iterator[Reason]:
+    if (needed := call.facts()["bytes"]) > _MOST_BYTES:
+        yield Reason("recompile", "inputs.sha256", f"at most {_MOST_BYTES} bytes to draw again", str(needed))
+        return
+    for name, array in call.inputs(found["plan"]["seed"]).items():
+        now = digest(array.tobytes())
+        if found["inputs"]["sha256"].get(name) != now:
+            claimed = str(found["inputs"]["sha256"].get(name))
+            yield Reason("inputs", f"inputs.sha256.{name}", f"{now}, from seed {found['plan']['seed']}", claimed)
