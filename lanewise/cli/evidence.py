@@ -115,7 +115,7 @@ def _print(found: "Bundle", reasons: "list[Reason]") -> None:
     from lanewise.evidence import summary
 
     click.echo(printable(summary.title(found)))
-    click.echo(f"{printable(summary.headline(found))}\n")
+    click.echo(f"{'refused: ' if reasons else ''}{printable(summary.headline(found))}\n")
     head, rows = summary.phases(found) if found.is_record else summary.arms(found)
     print_table(head, rows, right=tuple(name for name in head if name not in ("arm", "label", "what ran", "phase", "kind")))
     click.echo()

@@ -30,7 +30,8 @@ th, td { text-align: left; vertical-align: top; padding: 6px 14px 6px 0; border-
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 tr:last-child > * { border-bottom: 0; }
 td { overflow-wrap: anywhere; }
-.arms td { overflow-wrap: normal; }
+.arms td:not(:last-child) { white-space: nowrap; }
+section > p:last-child { margin-bottom: 0; }
 svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 svg text { fill: var(--soft); }
 svg .grid { stroke: var(--line); }
@@ -40,6 +41,7 @@ svg circle.effect { fill: var(--effect); stroke: var(--card); }
 svg circle.quiet { fill: var(--card); stroke: var(--quiet); stroke-width: 1.5; }
 svg circle.dropped { fill: none; stroke: var(--bad); stroke-width: 1.5; }
 .note { color: var(--soft); font-size: .88rem; margin: 8px 0 0; }
+.verdict.refused { color: var(--bad); }
 .bad { color: var(--bad); } .good { color: var(--good); }
 li { overflow-wrap: anywhere; }
 """
@@ -47,7 +49,10 @@ li { overflow-wrap: anywhere; }
 
 def page(bundle: Bundle, reasons: Sequence[Reason] | None = None) -> str:
     """The page. With `reasons`, what a verification found (nothing, when it is empty)."""
-    parts = [f"<h1>{_text(title(bundle))}</h1>", f'<p class="verdict">{_text(headline(bundle))}</p>']
+    verdict = (
+        f'<p class="verdict refused">{_text(f"refused: {headline(bundle)}")}</p>' if reasons else f'<p class="verdict">{_text(headline(bundle))}</p>'
+    )
+    parts = [f"<h1>{_text(title(bundle))}</h1>", verdict]
     if reasons is not None:
         parts.append(_section("Verification", _verification(reasons)))
     if bundle.is_record:
@@ -79,7 +84,7 @@ def _charts(bundle: Bundle) -> list[str]:
     if all(end is not None and _WITHIN[0] < end < _WITHIN[1] for end in ends):
         found.append(_section("Ratio", svg.ratios([("b / a", ratio), ("control", control)]) + f'<p class="note">{note}</p>'))
     if all(_WITHIN[0] < value < _WITHIN[1] for value, _ in (*logs, *controls)):
-        legend = f'<p class="note">Dots: pairs. Rings: controls. Red: left out by the rule. {note}</p>'
+        legend = '<p class="note">Dots: pairs. Rings: controls. Red: left out by the rule.</p>'
         found.append(_section("Every pair", svg.pairs(logs, controls) + legend))
     return found
 

@@ -77,7 +77,7 @@ SEALED_ONLY = [
     r"command (inputs|problem|arms\..\.output|machine\.last_level_cache)",  # of commands: null, or not asked for
     r"rounds\[\d+\]\.probes\..*\.seconds\[\d\]",  # the best pass counts, and the median over rounds
     r"rounds\[\d+\]\.(before|after)\.(load\[\d\]|clock_mhz|temperature|power|memory_available|peak_memory)",
-    r"rounds\[\d+\]\.(before|after)\.neighbours\[0\]\.(pid|name)",
+    r"rounds\[\d+\]\.(before|after)\.neighbours\[0\]\.(pid|parent|name)",
     r"rounds\[\d+\]\.before\.neighbours\[0\]\.cpu_seconds",
 ]
 

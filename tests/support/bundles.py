@@ -148,7 +148,7 @@ def _round(number: int, sample: Any, probes: dict[str, Any] | None) -> dict[str,
 
 def _around(seconds: int, number: int) -> dict[str, Any]:
     ticks = {"user": 100 * seconds, "nice": 0, "system": 10 * seconds, "idle": 90 * seconds, "iowait": 5, "irq": 0, "softirq": 7, "steal": 3}
-    daemon = {"pid": 1, "name": "init", "cpu_seconds": seconds / 100}
+    daemon = {"pid": 1, "parent": 0, "name": "init", "cpu_seconds": seconds / 100}
     return {
         "time": float(seconds), "load": [0.5, 0.4, 0.3], "ticks": ticks, "clock_mhz": 3000.0, "temperature": 50.0, "power": None,
         "throttle": {"core": 3}, "neighbours": [daemon], "memory_available": 8 << 30, "peak_memory": 1 << 30,
