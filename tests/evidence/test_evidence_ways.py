@@ -125,6 +125,22 @@ def a_false_cold(m):
     m["machine"]["last_level_cache"] *= 2
 
 
+def fewer_repeats_in_a_sample(m):
+    m["rounds"][3]["samples"][0]["repeats"] -= 50
+
+
+def an_unbalanced_round(m):
+    one = m["rounds"][3]
+    one["order"] = list("aabb")
+    for sample, arm in zip(one["samples"], "aabb", strict=True):
+        sample["arm"] = arm
+
+
+def a_control_of_two_arms(m):
+    for sample, arm in zip(m["rounds"][3]["control"], "ab", strict=True):
+        sample["arm"] = arm
+
+
 def other_results(m):
     m["arms"]["b"]["output"] = digest(b"something else")
 
@@ -199,6 +215,9 @@ WAYS = [
     (a_slow_round_left_out, "kept-left-out"),
     (a_rule_made_lax, "plan"),
     (a_false_cold, "residency"),
+    (fewer_repeats_in_a_sample, "repeats"),
+    (an_unbalanced_round, "balance"),
+    (a_control_of_two_arms, "control"),
     (other_results, "output"),
     (no_commit, "commit"),
     (a_dirty_tree, "dirty"),
@@ -221,6 +240,14 @@ def test_each_way_to_mislead_is_refused_by_its_name(tmp_path, change, code):
         with contextlib.suppress(KeyError, IndexError, ValueError):  # from some samples no figure follows
             manifest = refigured(manifest)
     assert code in codes(tmp_path, manifest)
+
+
+def test_a_round_that_the_rule_leaves_out_stays_out_for_the_rules_own_reason(tmp_path):
+    manifest = good(busy=(2,))
+    assert (manifest["rounds"][2]["left_out"], manifest["figures"]["left_out"]) == ("others used 0.51 of a core", 1)
+    assert codes(tmp_path, manifest) == set()
+    manifest["rounds"][2]["left_out"] = "it looked odd"
+    assert codes(tmp_path, manifest) == {"left-out-words"}
 
 
 def test_faster_is_refused_where_the_interval_holds_one(tmp_path):

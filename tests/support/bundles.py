@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lanewise.bench.around import RULE
+from lanewise.bench.around import RULE, left_out
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import NAME, SCHEMA, SCHEMA_VERSION, digest
 from lanewise.bench.problem import Call
@@ -27,9 +27,11 @@ SHELL = {"a": "echo 1.0 s", "b": "echo 1.4 s"}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def good(seconds: dict[str, float] | None = None, noise: float = 0.01) -> dict[str, Any]:
-    """The manifest of a kernel's A/B run. seconds: of a call of each arm; noise: how far samples lie apart, as a share."""
-    rounds = [_round(number, _kernel_sample(seconds or SECONDS, noise), _probes(number)) for number in range(rounds_for(PAIRS))]
+def good(seconds: dict[str, float] | None = None, noise: float = 0.01, busy: tuple[int, ...] = ()) -> dict[str, Any]:
+    """The manifest of a kernel's A/B run. seconds: of a call of each arm; noise: how far samples lie apart, as a share; busy: rounds in
+    which another process ran, which the rule leaves out."""
+    numbers = range(rounds_for(PAIRS) + len(busy))
+    rounds = [_round(number, _kernel_sample(seconds or SECONDS, noise), _probes(number), busy) for number in numbers]
     size = CALL.facts()["bytes"] - 4 * (CALL.k + CALL.n)
     command = ["lanewise", "bench", "kernel", "quant_linear", "--m", "1", "--n", "64", "--k", "128", "--format", "Q8_0"]
     command += ["--ab", ",".join(ARMS.values()), "--device", "cpu", "--pairs", str(PAIRS), "--seed", str(SEED), "--sample-ms", "10"]
@@ -126,14 +128,15 @@ def _away(index: int) -> float:
     return int(digest(str(index).encode())[:4], 16) / 0x7FFF - 1
 
 
-def _round(number: int, sample: Any, probes: dict[str, Any] | None) -> dict[str, Any]:
+def _round(number: int, sample: Any, probes: dict[str, Any] | None, busy: tuple[int, ...] = ()) -> dict[str, Any]:
     """A round of two seconds: probes, then a sample every 50 ms."""
     begin = 1000 + 2 * number
     order, control = schedule(SEED, number)
     made = []
     for i, arm in enumerate((*order, control, control)):
         made.append({**sample(arm, 100 * number + i), "started": int((begin + 0.5 + 0.05 * i) * 1e9)})
-    before, after = _around(begin, number), _around(begin + 1, number)
+    before = _around(begin, 0.5 * sum(one < number for one in busy))
+    after = _around(begin + 1, 0.5 * sum(one <= number for one in busy))
     return {
         "number": number,
         "order": list(order),
@@ -142,13 +145,13 @@ def _round(number: int, sample: Any, probes: dict[str, Any] | None) -> dict[str,
         "probes": probes,
         "before": before,
         "after": after,
-        "left_out": None,
+        "left_out": left_out(RULE, before, after),
     }
 
 
-def _around(seconds: int, number: int) -> dict[str, Any]:
+def _around(seconds: int, others: float) -> dict[str, Any]:
     ticks = {"user": 100 * seconds, "nice": 0, "system": 10 * seconds, "idle": 90 * seconds, "iowait": 5, "irq": 0, "softirq": 7, "steal": 3}
-    daemon = {"pid": 1, "parent": 0, "name": "init", "cpu_seconds": seconds / 100}
+    daemon = {"pid": 1, "parent": 0, "name": "init", "cpu_seconds": seconds / 100 + others}
     return {
         "time": float(seconds), "load": [0.5, 0.4, 0.3], "ticks": ticks, "clock_mhz": 3000.0, "temperature": 50.0, "power": None,
         "throttle": {"core": 3}, "neighbours": [daemon], "memory_available": 8 << 30, "peak_memory": 1 << 30,
