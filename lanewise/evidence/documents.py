@@ -3,9 +3,8 @@ and words like "faster" need a verdict that says so, of what was measured and no
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from lanewise import arch
 from lanewise.bench.stats import NO_DIFFERENCE
@@ -128,40 +127,41 @@ def _written(mark: Mark) -> str:
 
 def _row(path: Path, row: Row, shelf: Shelf) -> Iterator[Reason]:
     where = f"{path.name}:{row.line}"
-    name = row.id.removesuffix(".json").removesuffix(".zip")
-    try:
-        bundle = shelf.get(name)
-    except EvidenceError as error:
-        yield Reason("quote-unknown", where, f"a record {name} that can be read", str(error))
-        return
-    if bundle is None:
-        yield Reason("quote-unknown", where, "a record that is there", repr(name))
-        return
-    facts = {k: v for k, v in _facts(bundle).items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    bundles = []
+    for name in row.ids:
+        try:
+            found = shelf.get(name)
+        except EvidenceError as error:
+            yield Reason("quote-unknown", where, f"a record {name} that can be read", str(error))
+            return
+        if found is None:
+            yield Reason("quote-unknown", where, "a record that is there", repr(name))
+            return
+        bundles.append(found)
     for head, number, unit in row.numbers:
-        fitting = _fitting(facts, f"{head} {row.text}" if not _phase_in(head, bundle) else head, unit, bundle)
-        if not any(agrees(number, unit, value) for value in fitting.values()):
-            near = ", ".join(f"{value / UNITS[unit]:.5g}" for value in list(fitting.values())[:6])
+        fitting = [value for bundle in bundles for value in _fitting(bundle, head, row.text, unit)]
+        if not any(agrees(number, unit, value) for value in fitting):
+            near = ", ".join(f"{value / UNITS[unit]:.5g}" for value in fitting[:6])
             written = f"{number} {unit}".strip() + (f" in column {head!r}" if head else "")
-            yield Reason("quote", where, f"a figure of {bundle.id} ({near})" if near else f"a figure of {bundle.id}; none has this unit", written)
-    yield from _claims(where, row.text, [bundle])
+            ids = ", ".join(row.ids)
+            yield Reason("quote", where, f"a figure of {ids} ({near})" if near else f"a figure of {ids}; none has this unit", written)
+    if row.table:
+        yield from _claims(where, row.text, bundles)
 
 
-def _facts(bundle: Bundle) -> dict[str, Any]:
-    """The figures, and the sizes that they are figures of."""
+def _fitting(bundle: Bundle, head: str, text: str, unit: str) -> list[float]:
+    """The figures, and the sizes that they are figures of, that a number can be: by its unit, and by the phases that column or row name."""
     parts = ("model", "run") if bundle.is_record else ("plan", "problem")
-    return dict(leaves(bundle.figures)) | {f"{part}.{key}": value for part in parts for key, value in (bundle.manifest[part] or {}).items()}
-
-
-def _fitting(facts: Mapping[str, Any], words: str, unit: str, bundle: Bundle) -> dict[str, float]:
-    """The facts that a number can be, by its unit and by the phase that its column or row names."""
-    kinds = _KINDS.get(unit)
-    phases = _phase_in(words, bundle)
-    return {
-        name: value
+    facts = dict(leaves(bundle.figures)) | {f"{part}.{key}": value for part in parts for key, value in (bundle.manifest[part] or {}).items()}
+    kinds, phases = _KINDS.get(unit), _phase_in(head, bundle) or _phase_in(text, bundle)
+    return [
+        value
         for name, value in facts.items()
-        if (kinds is None or name.endswith(kinds)) and (not phases or not name.startswith("phases.") or name.split(".")[1] in phases)
-    }
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (kinds is None or name.endswith(kinds))
+        and (not phases or not name.startswith("phases.") or name.split(".")[1] in phases)
+    ]
 
 
 def _phase_in(words: str, bundle: Bundle) -> set[str]:

@@ -42,12 +42,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table that names a record: (column's head, number, unit) of each number in it, and its text."""
+    """One row of a table that names records: (column's head, number, unit) of each number in it, and its text.
+
+    A paragraph that names records is one too, with the numbers that have a unit.
+    """
 
     line: int
-    id: str
+    ids: tuple[str, ...]
     numbers: tuple[tuple[str, str, str], ...]
     text: str
+    table: bool = True
 
 
 def agrees(number: str, unit: str, figure: float) -> bool:
@@ -86,19 +90,38 @@ def find_marks(text: str) -> list[Mark]:
 
 
 def find_rows(text: str) -> list[Row]:
-    """The rows of tables that name a record, in themselves or in the line in front of their table."""
+    """The rows of tables that name a record, in themselves or in the line in front of their table, and the paragraphs that do."""
     lines = _without_code(text, spans=False).split("\n")
-    rows: list[Row] = []
+    rows = list(_paragraphs(lines))
     for first, last in _tables(lines):
         above = next((line for line in reversed(lines[max(0, first - 2) : first]) if line.strip()), "")
-        common = {found["id"] for found in _RECORD.finditer(above)}
+        common = _named(above)
         head = _cells(lines[first])
         for i in range(first + 2, last):
-            named = {found["id"] for found in _RECORD.finditer(lines[i])} or (common if len(common) == 1 else set())
+            named = _named(lines[i]) or common
             cells = [_RECORD.sub("", _MARK.sub("\0", re.sub(r"\([^)]*\.json\)", "", cell))) for cell in _cells(lines[i])]
             found = [(head[c] if c < len(head) else "", n, unit) for c, cell in enumerate(cells) if "\0" not in cell for n, unit in numbers(cell)]
-            rows += [Row(i + 1, name.rstrip("."), tuple(found), lines[i]) for name in sorted(named)]
+            rows += [Row(i + 1, named, tuple(found), lines[i])] if named else []
     return rows
+
+
+def _paragraphs(lines: list[str]) -> Iterator[Row]:
+    first = 0
+    for i, line in enumerate([*lines, ""]):
+        if line.strip() and not line.lstrip().startswith(("|", "#")):
+            continue
+        text = "\n".join(lines[first:i])
+        if named := _named(text):
+            marked = re.sub(rf"{_NUMBER.pattern}[ *_]*<!--.*?-->", "", text, flags=re.DOTALL)
+            found = [("", number, unit) for number, unit in numbers(_RECORD.sub("", marked)) if unit]
+            yield Row(first + 1, named, tuple(found), " ".join(text.split()), table=False)
+        first = i + 1
+
+
+def _named(text: str) -> tuple[str, ...]:
+    """The records that a text names, without their endings."""
+    names = (found["id"].rstrip(".").removesuffix(".json").removesuffix(".zip") for found in _RECORD.finditer(text))
+    return tuple(dict.fromkeys(names))
 
 
 def _tables(lines: list[str]) -> Iterator[tuple[int, int]]:

@@ -145,6 +145,19 @@ def test_a_record_named_in_front_of_a_table_goes_for_its_rows(found):
     assert found(f"From `bench/records/{NAME}.json`:\n\n{rows}") == [("quote", "page.md:6")]
 
 
+@pytest.mark.parametrize(("number", "code"), [("65.5", []), ("65.6", [("quote", "page.md:2")])])
+def test_a_paragraph_that_names_a_record_has_its_figures_where_they_have_units(found, number, code):
+    text = f"2024 was a good year.\n\nDecode runs at {number} tok/s on 2 cores,\n76 % of what is read (bench/records/{NAME}.json).\n"
+    assert found(text) == [(one, where.replace("2", "3")) for one, where in code]
+
+
+def test_a_row_of_two_records_holds_the_figures_of_either(found):
+    row = "| [one](bench/records/{}.json) | [other](bench/records/cpu-qwen3-0.6b-q8_0.json) | 65.5 tok/s | {} tok/s |"
+    head = "| a | b | c | d |\n|---|---|---|---|\n"
+    assert found(head + row.format(NAME, 47.4)) == []
+    assert found(head + row.format(NAME, 48.4)) == [("quote", "page.md:3")]
+
+
 def test_code_quotes_nothing():
     fenced = "```\n1<!-- evidence: a.b -->\n```\n`2<!-- evidence: a.b -->`\n3<!-- evidence: a.b -->"
     assert [(m.line, m.number) for m in find_marks(fenced)] == [(5, "3")]
@@ -159,7 +172,7 @@ def test_a_mark_goes_with_the_number_directly_in_front_of_it_in_its_own_sentence
 def test_names_versions_and_dates_in_a_row_are_no_figures():
     row = "| Qwen3-0.6B on AVX2, v1.2.3, 2026-11-30 | 65.5 | bench/records/x.json |"
     (found,) = find_rows(f"| a | b | c |\n|---|---|---|\n{row}")
-    assert (found.id, found.numbers) == ("x.json", (("b", "65.5", ""),))
+    assert (found.ids, found.numbers) == (("x",), (("b", "65.5", ""),))
 
 
 def test_siblings_of_a_bundle_can_be_quoted_and_broken_ones_are_told(tmp_path):
