@@ -31,8 +31,9 @@ th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 tr:last-child > * { border-bottom: 0; }
 td { overflow-wrap: anywhere; }
 .arms td:not(:last-child) { white-space: nowrap; }
+.arms td:last-child { min-width: 12rem; }
 section > p:last-child { margin-bottom: 0; }
-svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+svg { display: block; width: 100%; min-width: 520px; height: auto; font: 12px system-ui, sans-serif; }
 svg text { fill: var(--soft); }
 svg .grid { stroke: var(--line); }
 svg .one { stroke: var(--soft); stroke-dasharray: 4 4; }
