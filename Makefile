@@ -11,7 +11,7 @@ PROMPT ?= Explain in three sentences why the sky is blue.
 help:
 	@echo "make demo   generate text with a small model on this machine's processor"
 	@echo "make test   run the tests (installs torch, triton and transformers, which the tests compare with)"
-	@echo "make lint   ruff and mypy"
+	@echo "make lint   ruff, mypy and the repo's own gates"
 	@echo "make clean  remove what the others made, the model apart"
 
 demo: $(VENV)/.installed model
@@ -25,6 +25,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m lanewise.gates
 
 # `model` also checks a model that is there already.
 model $(MODEL): | $(BIN)/python

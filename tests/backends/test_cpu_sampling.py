@@ -112,7 +112,7 @@ def test_log_probabilities_are_the_definitions(vocab: int) -> None:
             (one, top), (want, best) = compiled(logits).logprobs(token, count), Distribution(logits).logprobs(token, count)
             assert [i for i, _ in top] == [i for i, _ in best], name
             assert len(top) == min(count, vocab)
-            np.testing.assert_allclose([one, *(p for _, p in top)], [want, *(p for _, p in best)], rtol=2.0**-52, atol=_slack(vocab))
+            np.testing.assert_allclose([one, *(p for _, p in top)], [want, *(p for _, p in best)], rtol=np.finfo(np.float64).eps, atol=_slack(vocab))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -1,0 +1,42 @@
+"""The gate of settings: what counts as a read, and what does not."""
+
+import pytest
+from support.repo import copied, words
+
+from lanewise.gates import settings
+
+GHOST = {"lanewise/settings.py": ('        Setting("PIN"', '        Setting("GHOST", str, None, "a name", "nothing"),\n        Setting("PIN"')}
+
+
+def unread(tmp_path, code):
+    """Whether a setting counts as read with some code in front of the class that users load."""
+    repo = copied(tmp_path, {**GHOST, "lanewise/engine/llm.py": ("class LLM:", f"{code}\n\n\nclass LLM:")})
+    return words(settings.unread, repo)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '_GHOST = settings.get("GHOST")\n_POOL_TOKENS = _GHOST',
+        'print(settings.get("GHOST"))',
+        'from lanewise.settings import get as ask\nprint(ask("GHOST"))',
+        'import lanewise.settings\nprint(lanewise.settings.enabled("GHOST"))',
+    ],
+)
+def test_a_read_counts_under_any_name_of_the_function(tmp_path, code):
+    assert unread(tmp_path, code) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '# settings.get("GHOST")',
+        "print(\"settings.get('GHOST')\")",
+        '_OTHER = {}\nprint(_OTHER.get("GHOST"))',
+        'def never():\n    """settings.get("GHOST")"""\n    return settings.get("GHOST")',
+        'class get:\n    pass\n\n\nprint(get("GHOST"))',
+        'print(settings.SETTINGS["GHOST"])',
+    ],
+)
+def test_a_mention_or_a_read_that_nothing_reaches_does_not_count(tmp_path, code):
+    assert unread(tmp_path, code) == ["the setting GHOST is declared and nothing reads it"]

@@ -1,0 +1,74 @@
+"""Every command that a document shows runs: Lanewise's own on a tiny model, and make's as make itself expands them.
+
+Placeholders and names of files stand for the tiny model and its like; what a command prints has its own tests.
+"""
+
+import shlex
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from support.small import PROBE, SMALL
+
+from lanewise.bench import shapes
+from lanewise.cli import app
+from lanewise.gates import Repo
+from lanewise.gates.__main__ import main as gates
+from lanewise.gates.commands import runnable
+from lanewise.gates.repo import checkout
+
+REPO = Repo(checkout())
+# What stands for something in a synopsis, and what a test gives for it. "..." stands for the value of the option in front of it.
+GIVEN = {"MODEL": "model.gguf", "IN": "model.gguf", "OUT": "out.gguf", "TEXT": "Hello", "OP": "linear", "T": "Q8_0", "A": "x86-64-v3", "...": "64"}
+GIVEN |= {"M": "1", "N": "64", "K": "64", "FILE": "out.json", "BUNDLE": "bundle"}
+FOLLOWING = {"--arch": "x86-64-v3"}
+
+
+@pytest.fixture(scope="session")
+def roomy(tmp_path_factory):
+    """The tiny model with a context that the examples' prompts fit into."""
+    from support import tiny
+
+    model = tiny.model_of("llama", max_position_embeddings=1024)
+    return tiny.save_gguf(model, tmp_path_factory.mktemp("roomy") / "tiny.gguf")
+
+
+@pytest.fixture(autouse=True)
+def _somewhere(tmp_path, monkeypatch, roomy):
+    """An empty folder with the files that the examples name; small shapes and a small probe."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for name in ("model.gguf", "models/SmolLM2-135M-Instruct.Q4_1.gguf"):
+        shutil.copy(roomy, tmp_path / name)
+    for name in shapes.SHAPES:
+        monkeypatch.setitem(shapes.SHAPES, name, replace(SMALL, context=1024))
+    monkeypatch.setattr("lanewise.bench.model.probe_bytes", lambda cache: PROBE)
+
+
+def given(words):
+    """The words with something real for each placeholder; a name of a command alone becomes its help."""
+    pairs = zip(("", *words), words, strict=False)
+    filled = [FOLLOWING.get(before, GIVEN["..."]) if word == "..." else GIVEN.get(word, word) for before, word in pairs]
+    return filled + (["--help"] if len(filled) == 1 and REPO.inventory["commands"].get(filled[0], {"needs": 0})["needs"] else [])
+
+
+@pytest.mark.parametrize("command", runnable(REPO), ids=str)
+def test_a_command_of_a_document_runs(command):
+    program, *words = command.words
+    if program == "make":
+        done = subprocess.run(["make", "-n", "-C", str(REPO.root), *words], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+    elif program == "python":
+        done = CliRunner().invoke(gates, words[2:] or ["--only", "settings"])
+        assert done.exit_code == 0, done.output
+    else:
+        done = CliRunner().invoke(app, given(words), input="")
+        assert done.exit_code in ((0, 1) if words[0] == "explain" else (0,)), f"{shlex.join(given(words))}: {done.output}"  # 1: no kernel accepts
+
+
+def test_placeholders_and_bare_names_are_filled_in():
+    assert given(["generate", "MODEL", "-p", "TEXT"]) == ["generate", "model.gguf", "-p", "Hello"]
+    assert given(["explain", "OP", "--arch", "...", "--n", "..."]) == ["explain", "linear", "--arch", "x86-64-v3", "--n", "64"]
+    assert (given(["quantize"]), given(["targets"])) == (["quantize", "--help"], ["targets"])
