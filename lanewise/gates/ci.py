@@ -42,8 +42,8 @@ def not_called(repo: Repo) -> Iterator[Complaint]:
             yield Complaint(_MAKE, f"{name} twice", f"{_MAKE}: {name} has {len(heads)} rules")
         if any(line.lstrip("@").startswith("-") for line in recipes.get(name, ())):
             yield Complaint(_MAKE, f"{name} ignores", f"{_MAKE}: a line of {name} may fail unnoticed")
-    if ".IGNORE" in recipes or re.search(r"^\s*(export )?(MAKEFLAGS|SHELL)\s*[:+?]?=", text, re.MULTILINE):
-        yield Complaint(_MAKE, "flags", f"{_MAKE}: .IGNORE, MAKEFLAGS or SHELL change what a failure means")
+    if {".IGNORE", ".ONESHELL"} & set(recipes) or re.search(r"^\s*(export )?(MAKEFLAGS|SHELL)\s*[:+?]?=", text, re.MULTILINE):
+        yield Complaint(_MAKE, "flags", f"{_MAKE}: .IGNORE, .ONESHELL, MAKEFLAGS or SHELL change what a failure means")
 
 
 def not_collected(repo: Repo) -> Iterator[Complaint]:
@@ -73,7 +73,7 @@ def _script(repo: Repo) -> Iterator[Complaint]:
         yield Complaint(_SCRIPT, "set -e", f"{_SCRIPT}: it goes on after a failure")
     for depth, words in _commands(text):
         changed = words[0].startswith("make()") or words[:2] in (["function", "make"], ["set", "+e"]) or words[0] == "alias"
-        if changed or (words[0] == "set" and "+e" in words) or (not depth and {"exit", "exec", "return"} & set(words)):
+        if changed or (words[0] == "set" and "+e" in words) or (not depth and {"exit", "exec", "return"} & {word.strip(";") for word in words}):
             yield Complaint(_SCRIPT, " ".join(words), f"{_SCRIPT}: `{' '.join(words)}` changes what runs or what a failure means")
     for target in ("lint", "test"):
         if ["make", target] not in plain:
@@ -83,7 +83,7 @@ def _script(repo: Repo) -> Iterator[Complaint]:
 def _commands(text: str) -> Iterator[tuple[int, list[str]]]:
     """(depth of blocks round it, words) of each line of a shell script."""
     depth = 0
-    for line in text.splitlines():
+    for line in re.sub(r"(&&|\|\|?)[ \t]*\n", r"\1 ", text.replace("\\\n", " ")).splitlines():
         words = _words(line)
         if not words:
             continue

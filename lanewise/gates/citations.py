@@ -77,20 +77,22 @@ def _wrong(repo: Repo, files: list[str], span: str) -> str:
 
 
 def _wrong_dotted(repo: Repo, dotted: str) -> str:
-    """`lanewise.a.b`, or `a.b` where a is the last part of a module's name; anything else is no citation."""
-    parts = dotted.split(".")
-    if parts[0] == PACKAGE:
+    """`lanewise.a.b`, `a.b` where a is the last part of a module's name, or `Class.b`; anything else is no citation."""
+    first, *rest = parts = dotted.split(".")
+    if first == PACKAGE:
         end = max(n for n in range(1, len(parts) + 1) if ".".join(parts[:n]) in repo.names.modules)
         candidates, rest = [".".join(parts[:end])], parts[end:]
-    elif parts[0][0].isupper():
-        classes = [node for table in repo.names.symbols.values() for node in table.get(parts[0], ()) if isinstance(node, ast.ClassDef)]
-        return "" if any(parts[1] in _attributes(node) for node in classes) else f"no class {parts[0]} has {parts[1]}"
     else:
-        candidates, rest = [m for m in repo.names.modules if m.split(".")[-1] == parts[0]], parts[1:]
-    if not candidates or not rest:
+        candidates = [module for module in repo.names.modules if module.split(".")[-1] == first]
+    # `problem.arch` may be a module's, or that of some Problem
+    same = [n for table in repo.names.symbols.values() for name in table if name.lower() == first.lower() for n in table[name]]
+    if rest and any(rest[0] in _attributes(node) for node in same):
         return ""
-    found = any(_has(repo.names, repo.names.paths[m], ".".join(rest)) for m in candidates)
-    return "" if found else f"no module {parts[0] if parts[0] != PACKAGE else candidates[0]} has {'.'.join(rest)}"
+    if first[0].isupper():
+        return f"no class {first} has {rest[0]}"
+    if not candidates or not rest or any(_has(repo.names, repo.names.paths[m], ".".join(rest)) for m in candidates):
+        return ""
+    return f"no module {candidates[0]} has {'.'.join(rest)}"
 
 
 def _has(names: Names, path: str, symbol: str) -> bool:
@@ -106,7 +108,10 @@ def _has(names: Names, path: str, symbol: str) -> bool:
     return not rest or any(not isinstance(node, ast.ClassDef) or rest[0] in _attributes(node) for node in nodes)
 
 
-def _attributes(node: ast.ClassDef) -> set[str]:
+def _attributes(node: ast.stmt) -> set[str]:
+    """What an instance of a class has by its source; nothing for what is no class."""
+    if not isinstance(node, ast.ClassDef):
+        return set()
     named = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
     named |= {each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
     stored = (n for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))

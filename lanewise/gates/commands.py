@@ -89,7 +89,7 @@ def makefile(text: str) -> dict[str, list[str]]:
     """Each target and the lines of its recipe, without the leading tab; comments and variables are no targets."""
     targets: dict[str, list[str]] = {}
     now: list[str] = []
-    for line in text.splitlines():
+    for line in text.replace("\\\n\t", " ").replace("\\\n", " ").splitlines():
         head = re.match(r"([^\s#:=][^:=#]*):(?!=)", line)
         if line.startswith("\t"):
             for target in now:

@@ -28,7 +28,7 @@ def imported(path: str, node: ast.AST) -> Iterator[tuple[int, str, str]]:
     for each in ast.walk(node):
         if isinstance(each, ast.Import):
             for alias in each.names:
-                yield each.lineno, alias.asname or alias.name.split(".")[0], alias.name if alias.asname else alias.name.split(".")[0]
+                yield each.lineno, alias.asname or alias.name.split(".")[0], alias.name
         elif isinstance(each, ast.ImportFrom):
             base = here[: len(here) - each.level] if each.level else []
             module = ".".join([*base, *([each.module] if each.module else [])])
@@ -46,7 +46,8 @@ class Names:
         for module, tree in self.modules.items():
             local = self._imports[module] = {}
             for _, name, target in imported(self.paths[module], tree):
-                local.setdefault(name, set()).add(target)
+                # `import a.b` binds a
+                local.setdefault(name, set()).add(name if target.startswith(f"{name}.") else target)
 
     def resolve(self, dotted: str, seen: frozenset[str] = frozenset()) -> set[Symbol]:
         """The symbols that a dotted name from the package's root stands for; an outside name is itself, as ("", dotted)."""

@@ -99,6 +99,7 @@ def test_evidence_stands_behind_the_figure_or_names_a_record_beside_it(tmp_path,
         ("a.py", False), ("room/a.py", False), ("lanewise/room/a.py", False), ("room/", False), ("b.py", True), ("tests/x", True),
         ("a.py:f", False), ("a.py:K.g", False), ("a.py:K.x", False), ("a.py:K.y", False), ("a.py:K.z", True), ("a.py:h", True), ("a.py:3", True),
         ("a.f(x)", False), ("a.h", True), ("lanewise.room.a.f", False), ("lanewise.room.b", True), ("K.g", False), ("K.z", True), ("a.os", False),
+        ("k.y", False),
         ("config.json", False), ("np.x", False), ("a", False), ("make it", False),
     ],
 )  # fmt: skip

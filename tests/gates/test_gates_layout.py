@@ -22,7 +22,7 @@ from lanewise.gates import layout, literals
         "'aarch64+dotprod'",
         "'gfx942:sramecc+:xnack-'",
         "'llvm.amdgcn.sdot4'",
-        ["match(a):", "    pass", "match a:\n    case 'gfx90a':\n        pass"][2],
+        "match a:\n    case 'gfx90a':\n        pass",
     ],
 )
 def test_the_name_of_a_target_is_found_whole_or_cut_short(code):

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from support.repo import REPO, ROOT, tree, words
+from support.repo import REPO, ROOT, copied, tree, words
 
 from lanewise.gates import GATES, ci, listing, meta
 
@@ -19,6 +19,19 @@ def test_the_source_is_read_as_it_runs():
     assert list(listing.listed(REPO)) == list(GATES)
     for name in GATES:
         assert listing.rules_of(REPO, name) == [rule.name for rule in __import__(f"lanewise.gates.{name}", fromlist=["RULES"]).RULES]
+
+
+@pytest.mark.parametrize(("path", "name", "over"), meta.NEEDED)
+def test_a_needed_test_that_is_taken_away_is_missed(tmp_path, path, name, over):
+    text = (ROOT / path).read_text()
+    shown = text.replace(f"def {name}(", f"def not_{name}(") if name else ""
+    assert shown != text
+    assert any(path in line for line in words(meta.untested, copied(tmp_path, {path: shown})))
+
+
+def test_every_gate_and_the_planted_violations_are_among_the_needed_tests():
+    needed = {path for path, _, _ in meta.NEEDED}
+    assert {f"tests/gates/test_gates_{name}.py" for name in (*GATES, "planted", "run")} <= needed
 
 
 @pytest.mark.parametrize(("fails", "called"), [(None, ["lint", "test"]), ("lint", ["lint"]), ("test", ["lint", "test"])])
@@ -54,6 +67,10 @@ def test_make_lint_runs_the_gates_as_make_itself_expands_it():
         ("set -e\nset +e\nmake lint\nmake test\n", 1),
         ("set -e\n[ -z x ] || exit 0\nmake lint\nmake test\n", 1),
         ("set -e\nmake lint test\n", 2),
+        ("set -e\ntrue ||\nmake lint\nmake test\n", 1),
+        ("set -e\ntrue || \\\nmake lint\nmake test\n", 1),
+        ("set -e\nfor x in; do\nmake lint\ndone\nmake test\n", 1),
+        ("set -e\nif true; then true; fi\nx=()\nmake lint\nmake test\n", 0),
     ],
 )
 def test_a_script_is_read_as_a_shell_reads_it(tmp_path, script, complaints):
@@ -71,6 +88,9 @@ def test_a_script_is_read_as_a_shell_reads_it(tmp_path, script, complaints):
         ("lint:\n\t-$(BIN)/python -m lanewise.gates", 2),
         (".IGNORE:\nlint:\n\t$(BIN)/python -m lanewise.gates", 1),
         ("MAKEFLAGS += -i\nlint:\n\t$(BIN)/python -m lanewise.gates", 1),
+        (".ONESHELL:\nlint:\n\t$(BIN)/python -m lanewise.gates", 1),
+        ("lint:\n\ttrue || \\\n\t$(BIN)/python -m lanewise.gates", 1),
+        ("lint:\nifeq (1,0)\n\t$(BIN)/python -m lanewise.gates\nendif", 1),
         ("other:\n\t$(BIN)/python -m lanewise.gates", 2),
     ],
 )

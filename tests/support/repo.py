@@ -1,6 +1,6 @@
 """A copy of the repository that a test may break, and what a rule says of it."""
 
-import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def copied(target: Path, edits: Mapping[str, Edit]) -> Repo:
             if path.is_file():
                 there = target / path.relative_to(ROOT)
                 there.parent.mkdir(parents=True, exist_ok=True)
-                os.link(path, there)  # the same file: whoever changes one replaces it
+                shutil.copyfile(path, there)
     for name, edit in edits.items():
         path = target / name
         text = path.read_text() if path.exists() else ""
