@@ -14,7 +14,7 @@ ROOMS = ("contract", "dispatch", "settings", "formats", "files.recipes", "oracle
 
 
 def inventory() -> dict[str, Any]:
-    """ops, oracles, cases, kernels (with where each body is), settings, formats, families, types, commands with their options, front_door, heavy."""
+    """ops, oracles, cases, kernels (with where each body is), settings, help, formats, families, types, commands with their options, front_door, heavy."""
     rooms = {name: importlib.import_module(f"lanewise.{name}") for name in ROOMS}
     oracle = importlib.import_module("lanewise.oracle")
     heavy = [name for name in HEAVY if name in sys.modules]
@@ -27,6 +27,7 @@ def inventory() -> dict[str, Any]:
             for k in rooms["dispatch"].kernels()
         ],
         "settings": {name: _plain(setting.default) for name, setting in rooms["settings"].SETTINGS.items()},
+        "help": {name: [setting.variable, setting.accepts, setting.help] for name, setting in rooms["settings"].SETTINGS.items()},
         "formats": list(rooms["formats"].FORMATS),
         "families": list(rooms["models"].FAMILIES),
         "types": list(rooms["files.recipes"].names()),

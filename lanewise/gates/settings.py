@@ -48,6 +48,13 @@ def unread(repo: Repo) -> Iterator[Complaint]:
             yield Complaint(_HOME, name, f"the setting {name} is declared and nothing reads it")
 
 
+def unexplained(repo: Repo) -> Iterator[Complaint]:
+    """Settings that do not say what they take or what they are for, or whose name is not that of their variable."""
+    for name, (variable, accepts, purpose) in repo.inventory["help"].items():
+        if variable != f"{PREFIX}{name}" or not accepts.strip() or not purpose.strip():
+            yield Complaint(_HOME, name, f"the setting {name} does not say what it takes and what it is for")
+
+
 def undocumented(repo: Repo) -> Iterator[Complaint]:
     """Settings without a row in the users' table, and rows of that table whose default is not the setting's."""
     rows = {_code(cells[0]).removeprefix(PREFIX): _code(cells[1]) for cells in rows_of(repo.text(_PAGE), "variable")}
@@ -116,6 +123,7 @@ RULES = (
         ),
     ),
     Rule("declared_are_read", "every setting is read somewhere", unread),
+    Rule("declared_are_explained", "every setting says what it takes and what it is for", unexplained),
     Rule("declared_are_documented", f"every setting has a row in {_PAGE}, with its default", undocumented),
     Rule("names_exist", "every variable that a page, a message or a test names exists", unknown),
 )

@@ -79,6 +79,7 @@ PLANTS = (
         "the default of LANEWISE_CONTEXT is 4096",
         {_USER: ("`LANEWISE_CONTEXT` | 4096", "`LANEWISE_CONTEXT` | 2048")},
     ),
+    Plant("settings", "declared_are_explained", "the setting PIN does not say", {"lanewise/settings.py": ('"0 or 1", "1 ties', '"", "1 ties')}),
     Plant("settings", "names_exist", "LANEWISE_SPEED does not exist", _page("Set LANEWISE_SPEED.")),
     Plant("settings", "names_exist", "LANEWISE_SPEED does not exist", _code(_LLM, "class LLM", '_WORDS = "set LANEWISE_SPEED"')),
     Plant(
