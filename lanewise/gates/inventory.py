@@ -14,7 +14,7 @@ ROOMS = ("contract", "dispatch", "settings", "formats", "files.recipes", "oracle
 
 
 def inventory() -> dict[str, Any]:
-    """ops, oracles, cases, kernels (with where each body is), settings, help, formats, families, types, commands with their options, front_door, heavy."""
+    """What each key holds stands beside it; every kernel with where its body is, every command with its options."""
     rooms = {name: importlib.import_module(f"lanewise.{name}") for name in ROOMS}
     oracle = importlib.import_module("lanewise.oracle")
     heavy = [name for name in HEAVY if name in sys.modules]

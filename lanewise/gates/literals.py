@@ -1,6 +1,7 @@
 """Literals that have a home: names of targets, names of variables, tolerances. Found in syntax trees; docstrings and comments do not count."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 
@@ -37,12 +38,17 @@ def variables(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, text
 
 
-def tolerances(tree: ast.Module) -> Iterator[tuple[int, str]]:
+@functools.cache
+def tolerances(tree: ast.Module) -> tuple[tuple[int, str], ...]:
     """(line, source) of tolerances that are written as numbers, or left to a library's default.
 
     A number of `Tolerance(...)` or of a comparing function's tolerances, a value named tolerance, rtol or atol, and the upper side of
     `abs(...) < number` or of `error < number` for a fraction. Zero is none, and arithmetic on a name counts as derived.
     """
+    return tuple(_tolerances(tree))
+
+
+def _tolerances(tree: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield from _of_call(node)
@@ -101,12 +107,12 @@ def _value(node: ast.expr) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _strings(tree: ast.Module) -> Iterator[tuple[ast.Constant, str]]:
+@functools.cache
+def _strings(tree: ast.Module) -> tuple[tuple[ast.Constant, str], ...]:
     documents = {
         id(node.body[0].value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documents:
-            yield node, node.value
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in documents)
+    return tuple((node, str(node.value)) for node in found)

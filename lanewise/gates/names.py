@@ -6,6 +6,7 @@ and re-export. A class is one symbol with all its methods; what a module runs on
 """
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -44,10 +45,7 @@ class Names:
         self.symbols = {module: _symbols(tree) for module, tree in self.modules.items()}
         self._imports: dict[str, dict[str, set[str]]] = {}
         for module, tree in self.modules.items():
-            local = self._imports[module] = {}
-            for _, name, target in imported(self.paths[module], tree):
-                # `import a.b` binds a
-                local.setdefault(name, set()).add(name if target.startswith(f"{name}.") else target)
+            self._imports[module] = _bound(self.paths[module], tree)
 
     def resolve(self, dotted: str, seen: frozenset[str] = frozenset()) -> set[Symbol]:
         """The symbols that a dotted name from the package's root stands for; an outside name is itself, as ("", dotted)."""
@@ -105,6 +103,16 @@ class Names:
         return found
 
 
+@functools.cache
+def _bound(path: str, tree: ast.Module) -> dict[str, set[str]]:
+    """What each name that a module imports may stand for."""
+    bound: dict[str, set[str]] = {}
+    for _, name, target in imported(path, tree):
+        bound.setdefault(name, set()).add(name if target.startswith(f"{name}.") else target)  # `import a.b` binds a
+    return bound
+
+
+@functools.cache
 def _symbols(tree: ast.Module) -> dict[str, list[ast.stmt]]:
     symbols: dict[str, list[ast.stmt]] = {_RUN: []}
     for node in tree.body:

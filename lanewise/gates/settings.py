@@ -5,6 +5,7 @@ kernel has it as its switch. A comment or a string that merely has the name is n
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -92,15 +93,18 @@ def _declared(repo: Repo) -> dict[str, Any]:
     return dict(repo.inventory["settings"])
 
 
-def _reads(repo: Repo) -> Iterator[tuple[str, int, str | None, bool]]:
+@functools.lru_cache(maxsize=1)
+def _reads(repo: Repo) -> tuple[tuple[str, int, str | None, bool], ...]:
     """(path, line, setting, whether anything comes to it) of every read; None for a name that is no constant."""
+    found: list[tuple[str, int, str | None, bool]] = []
     names = repo.names
     for module, path in names.paths.items():
         for symbol, nodes in names.symbols[module].items() if path != _HOME else ():
             for call in (c for node in nodes for c in names.calls(module, node, *_READERS)):
                 first = call.args[0] if call.args else None
                 name = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
-                yield path, call.lineno, name, (module, symbol) in repo.reached
+                found.append((path, call.lineno, name, (module, symbol) in repo.reached))
+    return tuple(found)
 
 
 def _code(cell: str) -> str:

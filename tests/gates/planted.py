@@ -192,7 +192,7 @@ PLANTS = (
     Plant("docs", "figures", "the figure '12 ms' has no evidence", _page("It takes 12 ms (bench/records/nothing.json).")),
     Plant("docs", "figures", "nothing is left to except", {"README.md": (", 2 GB of free memory", "")}),
     # layout
-    Plant("layout", "imports", "formats imports lanewise.engine", _code("lanewise/formats/bits.py", "def ", "from lanewise.engine import LLM")),
+    Plant("layout", "imports", "formats imports lanewise.engine", _code("lanewise/formats/bits.py", "def split(", "from lanewise.engine import LLM")),
     Plant("layout", "sizes", "lanewise/long.py: 401 lines", {"lanewise/long.py": "x = 1\n" * 401}),
     Plant("layout", "sizes", "tests/test_long.py: 401 lines", {"tests/test_long.py": "x = 1\n" * 401}),
     Plant("layout", "rooms", "no row for the room bench", {"docs/design.md": ("| `bench` |", "| `bank` |")}),

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from support.repo import REPO, ROOT, copied, tree, words
+from support.repo import REPO, ROOT, changed, tree, words
 
 from lanewise.gates import GATES, ci, listing, meta
 
@@ -22,11 +22,12 @@ def test_the_source_is_read_as_it_runs():
 
 
 @pytest.mark.parametrize(("path", "name", "over"), meta.NEEDED)
-def test_a_needed_test_that_is_taken_away_is_missed(tmp_path, path, name, over):
+def test_a_needed_test_that_is_taken_away_is_missed(path, name, over):
     text = (ROOT / path).read_text()
     shown = text.replace(f"def {name}(", f"def not_{name}(") if name else ""
     assert shown != text
-    assert any(path in line for line in words(meta.untested, copied(tmp_path, {path: shown})))
+    with changed({path: shown}) as repo:
+        assert any(path in line for line in words(meta.untested, repo))
 
 
 def test_every_gate_and_the_planted_violations_are_among_the_needed_tests():

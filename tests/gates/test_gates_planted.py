@@ -4,11 +4,12 @@ import importlib
 
 import pytest
 from planted import PLANTS
-from support.repo import asked, copied
+from support.repo import asked, changed
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=str)
-def test_a_planted_violation_is_found(plant, tmp_path):
+def test_a_planted_violation_is_found(plant):
     (rule,) = (r for r in importlib.import_module(f"lanewise.gates.{plant.gate}").RULES if r.name == plant.rule)
-    found = asked(rule, copied(tmp_path, plant.edits))
+    with changed(plant.edits) as repo:
+        found = asked(rule, repo)
     assert [f.words for f in found if f.state == "FAIL" and plant.words in f.words], [str(f) for f in found]

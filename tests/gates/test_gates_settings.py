@@ -1,17 +1,17 @@
 """The gate of settings: what counts as a read, and what does not."""
 
 import pytest
-from support.repo import copied, words
+from support.repo import changed, words
 
 from lanewise.gates import settings
 
 GHOST = {"lanewise/settings.py": ('        Setting("PIN"', '        Setting("GHOST", str, None, "a name", "nothing"),\n        Setting("PIN"')}
 
 
-def unread(tmp_path, code):
+def unread(code):
     """Whether a setting counts as read with some code in front of the class that users load."""
-    repo = copied(tmp_path, {**GHOST, "lanewise/engine/llm.py": ("class LLM:", f"{code}\n\n\nclass LLM:")})
-    return words(settings.unread, repo)
+    with changed({**GHOST, "lanewise/engine/llm.py": ("class LLM:", f"{code}\n\n\nclass LLM:")}) as repo:
+        return words(settings.unread, repo)
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ def unread(tmp_path, code):
         'import lanewise.settings\nprint(lanewise.settings.enabled("GHOST"))',
     ],
 )
-def test_a_read_counts_under_any_name_of_the_function(tmp_path, code):
-    assert unread(tmp_path, code) == []
+def test_a_read_counts_under_any_name_of_the_function(code):
+    assert unread(code) == []
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_a_read_counts_under_any_name_of_the_function(tmp_path, code):
         "print(\"settings.get('GHOST')\")",
         '_OTHER = {}\nprint(_OTHER.get("GHOST"))',
         'def never():\n    """settings.get("GHOST")"""\n    return settings.get("GHOST")',
-        'class get:\n    pass\n\n\nprint(get("GHOST"))',
+        'class get:\n    def __init__(self, x):\n        pass\n\n\nprint(get("GHOST"))',
         'print(settings.SETTINGS["GHOST"])',
     ],
 )
-def test_a_mention_or_a_read_that_nothing_reaches_does_not_count(tmp_path, code):
-    assert unread(tmp_path, code) == ["the setting GHOST is declared and nothing reads it"]
+def test_a_mention_or_a_read_that_nothing_reaches_does_not_count(code):
+    assert unread(code) == ["the setting GHOST is declared and nothing reads it"]
