@@ -77,8 +77,8 @@ class Names:
 
     def calls(self, module: str, node: ast.AST, *wanted: Symbol) -> Iterator[ast.Call]:
         """The calls under a node of one of some symbols, under whatever name they were imported."""
-        for each in ast.walk(node):
-            if isinstance(each, ast.Call) and self.meant(module, each.func) & set(wanted):
+        for each in _called(node):
+            if self.meant(module, each.func) & set(wanted):
                 yield each
 
     def uses(self, symbol: Symbol) -> set[Symbol]:
@@ -86,9 +86,8 @@ class Names:
         module, name = symbol
         found: set[Symbol] = {(module, _RUN)}
         for node in self.symbols.get(module, {}).get(name, ()):
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Load):
-                    found |= self.meant(module, each)
+            for each in _named(node):
+                found |= self.meant(module, each)
         return found
 
     def reached(self, roots: Iterable[Symbol]) -> set[Symbol]:
@@ -101,6 +100,16 @@ class Names:
                 found.add(symbol)
                 ahead += self.uses(symbol)
         return found
+
+
+@functools.cache
+def _called(node: ast.AST) -> tuple[ast.Call, ...]:
+    return tuple(each for each in ast.walk(node) if isinstance(each, ast.Call))
+
+
+@functools.cache
+def _named(node: ast.AST) -> tuple[ast.Name | ast.Attribute, ...]:
+    return tuple(each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute) and isinstance(each.ctx, ast.Load))
 
 
 @functools.cache
