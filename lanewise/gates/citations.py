@@ -61,6 +61,8 @@ def unresolved_imports(repo: Repo) -> Iterator[Complaint]:
 
 def _wrong(repo: Repo, files: list[str], span: str) -> str:
     path, dotted = _PATH.fullmatch(span), _DOTTED.fullmatch(span)
+    if path and any(part.isupper() for part in path[1].split("/")):  # NAME stands for something
+        return ""
     if path:
         name, symbol = path[1], path[2]
         found = [f for f in files if f in (name, f"{PACKAGE}/{name}") or f.endswith(f"/{name}")]
@@ -72,18 +74,21 @@ def _wrong(repo: Repo, files: list[str], span: str) -> str:
         if symbol and not any(_has(Names({f: trees[f]}), f, symbol) for f in found if f in trees):
             return f"{name} has no {symbol}"
     elif dotted and not re.search(r"\.(json|gguf|html|md|toml|zip)$", dotted[1]):
-        return _wrong_dotted(repo, dotted[1])
+        return _wrong_dotted(repo, dotted[1], "(" in span)
     return ""
 
 
-def _wrong_dotted(repo: Repo, dotted: str) -> str:
-    """`lanewise.a.b`, `a.b` where a is the last part of a module's name, or `Class.b`; anything else is no citation."""
+def _wrong_dotted(repo: Repo, dotted: str, called: bool) -> str:
+    """`lanewise.a.b`, `a.b` where lanewise.a is a module, `a.b(...)` where a is the last part of a module's name, or `Class.b`.
+
+    Anything else is no citation: `arms.a` may be a field of a file that happens to be called like some module.
+    """
     first, *rest = parts = dotted.split(".")
     if first == PACKAGE:
         end = max(n for n in range(1, len(parts) + 1) if ".".join(parts[:n]) in repo.names.modules)
         candidates, rest = [".".join(parts[:end])], parts[end:]
     else:
-        candidates = [module for module in repo.names.modules if module.split(".")[-1] == first]
+        candidates = [m for m in repo.names.modules if m.split(".")[-1] == first and (called or rest[0][0].isupper() or m.count(".") == 1)]
     # `problem.arch` may be a module's, or that of some Problem
     same = [n for table in repo.names.symbols.values() for name in table if name.lower() == first.lower() for n in table[name]]
     if rest and any(rest[0] in _attributes(node) for node in same):

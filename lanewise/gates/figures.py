@@ -53,7 +53,8 @@ def _of_piece(repo: Repo, page: str, piece: Piece, above: str) -> Iterator[Compl
         if _record(repo, found[1]) is None:
             yield Complaint(page, found[1], f"{page}:{_line(piece, found.start())}: there is no record for the evidence {found[1]}")
     proofs = [found.start() for found in _EVIDENCE.finditer(spoken) if _record(repo, found[1])]
-    visible = _COMMENT.sub(lambda comment: " " * len(comment[0]), piece.text)
+    shown = _CODE.sub(lambda code: " " * len(code[0]) if "<!--" in code[0] else code[0], piece.text)  # shows how evidence is written
+    visible = _COMMENT.sub(lambda comment: " " * len(comment[0]), shown)
     named = [name for text in (visible, _COMMENT.sub("", above)) for name in _RECORD.findall(text)]
     if any(repo.exists(f"bench/records/{name.rstrip('.')}") for name in named):
         return

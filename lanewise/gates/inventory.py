@@ -39,8 +39,9 @@ def inventory() -> dict[str, Any]:
 
 def _command(command: Any) -> dict[str, Any]:
     callback = command.callback
+    names = [option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)]
     return {
-        "options": sorted({option for parameter in command.params for option in parameter.opts if option.startswith("-")}),
+        "options": sorted({name for name in names if name.startswith("-")}),
         "needs": sum(parameter.required for parameter in command.params),
         "module": callback.__module__ if callback else "",
         "function": callback.__qualname__ if callback else "",

@@ -80,6 +80,7 @@ def test_a_figure_is_a_number_with_a_unit_or_a_share_in_words(tmp_path, text, fo
         ("3 ms<!-- evidence: run-1.5 -->", 2),
         ("3 ms<!-- evidence: run-1.b -->", 2),
         ("3 ms `<!-- evidence: run-1.5.b -->`", 1),
+        ("`3 ms<!-- evidence: ID.FIELD -->`", 0),
         ("3 ms (bench/records/run-1.5.json)", 0),
         ("3 ms ([record](../bench/records/run-1.5.json)).", 0),
         ("3 ms <!-- bench/records/run-1.5.json -->", 1),
@@ -98,12 +99,15 @@ def test_evidence_stands_behind_the_figure_or_names_a_record_beside_it(tmp_path,
     [
         ("a.py", False), ("room/a.py", False), ("lanewise/room/a.py", False), ("room/", False), ("b.py", True), ("tests/x", True),
         ("a.py:f", False), ("a.py:K.g", False), ("a.py:K.x", False), ("a.py:K.y", False), ("a.py:K.z", True), ("a.py:h", True), ("a.py:3", True),
-        ("a.f(x)", False), ("a.h", True), ("lanewise.room.a.f", False), ("lanewise.room.b", True), ("K.g", False), ("K.z", True), ("a.os", False),
-        ("k.y", False),
+        ("a.f(x)", False), ("a.h", False), ("a.h()", True), ("a.H", True), ("top.x", False), ("top.y", True), ("tests/NAME", False),
+        ("lanewise.room.a.f", False), ("lanewise.room.b", True), ("K.g", False), ("K.z", True), ("a.os", False), ("k.y", False),
         ("config.json", False), ("np.x", False), ("a", False), ("make it", False),
     ],
 )  # fmt: skip
 def test_a_citation_is_a_file_or_a_symbol_that_is_there(tmp_path, span, broken):
     code = "import os\n\n\ndef f():\n    # h = 1\n    pass\n\n\nclass K:\n    x: int\n\n    def g(self):\n        self.y = 1\n"
-    repo = tree(tmp_path, {"lanewise/__init__.py": "", "lanewise/room/__init__.py": "", "lanewise/room/a.py": code, "page.md": f"`{span}`"})
+    repo = tree(
+        tmp_path,
+        {"lanewise/__init__.py": "", "lanewise/room/__init__.py": "", "lanewise/top.py": "x = 1", "lanewise/room/a.py": code, "page.md": f"`{span}`"},
+    )
     assert bool(words(citations.unresolved, repo)) == broken
