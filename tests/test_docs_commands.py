@@ -56,7 +56,7 @@ def given(words):
 
 @pytest.mark.parametrize("command", runnable(REPO), ids=str)
 def test_a_command_of_a_document_runs(command):
-    program, *words = command.words
+    program, *words = command.given
     if program == "make":
         done = subprocess.run(["make", "-n", "-C", str(REPO.root), *words], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr

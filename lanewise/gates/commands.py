@@ -30,11 +30,17 @@ NOT_RUN = (
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: the page, its line there, and its words."""
+    """One command: the page, its line there, and its words; `given` is with the brackets of what may be left out taken away."""
 
     page: str
     line: int
     words: tuple[str, ...]
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        if not any(word.startswith("[-") for word in self.words):
+            return self.words
+        return tuple(re.sub(r"^\[(?=-)", "", re.sub(r"^([^\[]+)\]$", r"\1", word)) for word in self.words)
 
     def __str__(self) -> str:
         return " ".join(self.words)
@@ -81,7 +87,7 @@ def unknown(repo: Repo) -> Iterator[Complaint]:
         if _ours(command) and f"{command.words[2]}.__main__" not in repo.names.modules:
             yield Complaint(command.page, command.words[2], f"{where}: {command.words[2]} is no program of the package")
         if command.words[0] == "lanewise":
-            for word in _unknown_words(repo.inventory["commands"], command.words[1:]):
+            for word in _unknown_words(repo.inventory["commands"], command.given[1:]):
                 yield Complaint(command.page, word, f"{where}: `{command}`: the command line has no {word}")
 
 

@@ -14,7 +14,7 @@ ROOMS = ("contract", "dispatch", "settings", "formats", "files.recipes", "oracle
 
 
 def inventory() -> dict[str, Any]:
-    """What each key holds stands beside it; every kernel with where its body is, every command with its options."""
+    """The tables of the package by name: kernels with where their bodies are, commands with their options, `heavy` with what should not be loaded."""
     rooms = {name: importlib.import_module(f"lanewise.{name}") for name in ROOMS}
     oracle = importlib.import_module("lanewise.oracle")
     heavy = [name for name in HEAVY if name in sys.modules]

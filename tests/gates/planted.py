@@ -150,6 +150,7 @@ PLANTS = (
         "no option --wings",
         {"lanewise/cli/chat.py": ("@options.quiet", "# --wings\n@options.quiet"), **_page("`lanewise chat MODEL --wings`")},
     ),
+    Plant("docs", "commands", "no option --wings", _page("`lanewise inspect MODEL [--tensors] [--wings x]`")),
     Plant("docs", "commands", "the Makefile has no target coffee", {**_page("`make coffee`"), "Makefile": ("clean:", "# coffee:\nclean:")}),
     Plant("docs", "commands", "lanewise.arch is no program", _page("`python -m lanewise.arch`")),
     Plant("docs", "commands_run", "nothing runs `python tools/fetch_model.py`", _page("```sh\npython tools/fetch_model.py\n```")),

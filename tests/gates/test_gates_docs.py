@@ -4,7 +4,7 @@ import pytest
 from support.repo import REPO, tree, words
 
 from lanewise.gates import citations, figures
-from lanewise.gates.commands import commands, makefile, not_run, runnable
+from lanewise.gates.commands import Command, commands, makefile, not_run, runnable
 from lanewise.gates.markdown import pieces, rows_of, spans
 
 RECORD = {"bench/records/run-1.5.json": "{}"}
@@ -39,6 +39,14 @@ def test_commands_are_lines_of_shells_and_spans_that_begin_with_a_program(tmp_pa
     assert found == [(2, "lanewise chat m"), (3, "curl x"), (6, "lanewise targets"), (12, "make test")]
     assert [str(c) for c in runnable(repo)] == ["lanewise chat m", "lanewise targets", "make test"]
     assert words(not_run, repo) == ["page.md:3: nothing runs `curl x`"]
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [("x A [--repo .] [--docs a b]", "x A --repo . --docs a b"), ("x a[0] --re [a-z]", "x a[0] --re [a-z]"), ("x A [-n N]", "x A -n N")],
+)
+def test_what_may_be_left_out_is_given_without_its_brackets(words, given):
+    assert " ".join(Command("page.md", 1, tuple(words.split())).given) == given
 
 
 def test_this_repository_shows_commands_and_all_but_the_excepted_run():
