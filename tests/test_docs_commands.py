@@ -48,10 +48,14 @@ def _somewhere(tmp_path, monkeypatch, roomy):
 
 
 def given(words):
-    """The words with something real for each placeholder; a name of a command alone becomes its help."""
+    """The words with something real for each placeholder; the bare name of a command that takes more becomes its help."""
+    command, depth = {"needs": 0, "commands": REPO.inventory["commands"]}, 0
+    while depth < len(words) and words[depth] in command["commands"]:
+        command, depth = command["commands"][words[depth]], depth + 1
+    if depth == len(words) and (command["needs"] or command["commands"]):
+        return [*words, "--help"]
     pairs = zip(("", *words), words, strict=False)
-    filled = [FOLLOWING.get(before, GIVEN["..."]) if word == "..." else GIVEN.get(word, word) for before, word in pairs]
-    return filled + (["--help"] if len(filled) == 1 and REPO.inventory["commands"].get(filled[0], {"needs": 0})["needs"] else [])
+    return [FOLLOWING.get(before, GIVEN["..."]) if word == "..." else GIVEN.get(word, word) for before, word in pairs]
 
 
 @pytest.mark.parametrize("command", runnable(REPO), ids=str)
@@ -71,4 +75,4 @@ def test_a_command_of_a_document_runs(command):
 def test_placeholders_and_bare_names_are_filled_in():
     assert given(["generate", "MODEL", "-p", "TEXT"]) == ["generate", "model.gguf", "-p", "Hello"]
     assert given(["explain", "OP", "--arch", "...", "--n", "..."]) == ["explain", "linear", "--arch", "x86-64-v3", "--n", "64"]
-    assert (given(["quantize"]), given(["targets"])) == (["quantize", "--help"], ["targets"])
+    assert (given(["quantize"]), given(["bench"]), given(["targets"])) == (["quantize", "--help"], ["bench", "--help"], ["targets"])
