@@ -54,6 +54,9 @@ def without_cases(repo: Repo) -> Iterator[Complaint]:
 def without_row(repo: Repo) -> Iterator[Complaint]:
     """Kernels whose row in the table is missing or says something else, and rows of kernels that are not registered."""
     rows = {cells[0].strip("`"): [cell.strip("`") for cell in cells[1:4]] for cells in rows_of(repo.text(_PAGE), "kernel")}
+    asked = [kernel["name"] for kernel in repo.inventory["kernels"]]
+    if sorted(rows) == sorted(asked) and list(rows) != asked:
+        yield Complaint(_PAGE, "order", f"{_PAGE}: the kernels are not in the order in which dispatch asks them")
     for kernel in repo.inventory["kernels"]:
         said, true = rows.pop(kernel["name"], None), [kernel["op"], kernel["body"], f"{PREFIX}{kernel['switch']}" if kernel["switch"] else "none"]
         if said is None:

@@ -110,6 +110,17 @@ PLANTS = (
     ),
     Plant("kernels", "cases", "rope has no case", {"lanewise/oracle/cases.py": ('    "rope": _ROPE,', '    "rope": (),')}),
     Plant("kernels", "documented", "no row for the kernel cpu_sample", {_AUTHOR: ("| `cpu_sample` | sample | cpu | `LANEWISE_CPU_KERNELS` |\n", "")}),
+    Plant(
+        "kernels",
+        "documented",
+        "not in the order",
+        {
+            "lanewise/backends/cpu/kernels.py": (
+                '_linear, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")',
+                '_linear, (_CPU, _F32), "CPU_KERNELS", "cpu"))',
+            )
+        },
+    ),
     Plant("kernels", "documented", "its row says rope, cpu", {_AUTHOR: ("| `cpu_sample` | sample |", "| `cpu_sample` | rope |")}),
     Plant(
         "kernels",
