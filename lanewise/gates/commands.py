@@ -19,6 +19,13 @@ __all__ = ["NOT_RUN", "Command", "commands", "makefile", "not_run", "runnable", 
 
 _PROGRAMS = ("lanewise", "make", "python", "python3", "pip", "pytest", "apt-get", "sudo", "source", "bash")
 NOT_RUN = (
+    Excepted("docs/kernel-author.md", "lanewise ab --a-commit main --b-commit HEAD", "makes a worktree and an environment for each commit"),
+    Excepted("docs/user.md", "pip install lanewise[plots]", "installs a package"),
+    Excepted(
+        "docs/user.md",
+        "lanewise ab --a ./tool.sh --b ./tool.sh --a-commit v1 --b-commit HEAD --metric took (\\S+) s --plot run.svg",
+        "makes a worktree and an environment for each commit; tests/bench/test_bench_ab.py does so for commits of its own",
+    ),
     Excepted("README.md", "sudo apt-get install git make python3-venv", "installs packages of the system; CI's script does the same"),
     Excepted("README.md", "source .venv/bin/activate", "changes the shell that it is typed into"),
     Excepted("CONTRIBUTING.md", ".venv/bin/pre-commit install", "writes a hook into the checkout"),
