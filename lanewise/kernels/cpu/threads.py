@@ -20,6 +20,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from lanewise import settings
+from lanewise.errors import DeviceError
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.emit import I32, I64, VOID, Emitter, Value
 from lanewise.kernels.cpu.isa import Isa
@@ -51,7 +52,8 @@ def physical_cores() -> int:
 class ThreadPool:
     """Workers for one instruction set. `run` is to be called from one thread at a time.
 
-    Threads start with the first run and end with `close`; a forked child starts its own.
+    Threads start with the first run, which raises DeviceError where the system gives fewer, and end with `close`; a forked child
+    starts its own.
     """
 
     def __init__(self, isa: Isa, threads: int) -> None:
@@ -60,7 +62,6 @@ class ThreadPool:
         self._state = _lines(_SIZE)
         self._slots = -(-threads // _LINE) * _LINE  # a counter a thread for each op: how many of its own chunks are taken
         self._taken = _lines(0)
-        self._workers: list[threading.Thread] = []
         self._owner = 0
         self._finalizer: Any = None
 
@@ -79,7 +80,7 @@ class ThreadPool:
         """End the workers. The next run starts them again."""
         if self._finalizer is not None and self._owner == os.getpid():
             self._finalizer()
-        self._workers, self._finalizer = [], None
+        self._finalizer = None
 
     def _start(self) -> None:
         if self._owner == os.getpid() and self._finalizer is not None:
@@ -94,13 +95,21 @@ class ThreadPool:
         def work(worker: int) -> None:
             if pinned:
                 os.sched_setaffinity(threading.get_native_id(), {cores[worker % len(cores)]})
-            code.worker(address, worker)
+            code.worker(state.ctypes.data, worker)
 
-        code, address = self._code, s.ctypes.data
-        self._workers = [threading.Thread(target=work, args=(i,), name=f"lanewise-{i}", daemon=True) for i in range(1, self.threads)]
-        for thread in self._workers:
-            thread.start()
-        self._finalizer = weakref.finalize(self, _stop, code, s, tuple(self._workers))
+        code, state = self._code, s  # what a worker reads lives as long as the worker
+        workers: list[threading.Thread] = []
+        self._finalizer = weakref.finalize(self, _stop, code, s, workers)
+        try:
+            for i in range(1, self.threads):
+                thread = threading.Thread(target=work, args=(i,), name=f"lanewise-{i}", daemon=True)
+                thread.start()
+                workers.append(thread)
+        except BaseException as error:  # those that have started must not outlive this: Ctrl-C may come here too
+            self.close()
+            if isinstance(error, RuntimeError):
+                raise DeviceError(f"{self.threads} threads were asked for; the system lets this process start {len(workers) + 1}") from None
+            raise
 
 
 def _lines(count: int) -> NDArray[np.int64]:
@@ -109,7 +118,7 @@ def _lines(count: int) -> NDArray[np.int64]:
     return room[(-room.ctypes.data // 8) % _LINE :][:count]
 
 
-def _stop(code: "_Code", state: NDArray[np.int64], workers: tuple[threading.Thread, ...]) -> None:
+def _stop(code: "_Code", state: NDArray[np.int64], workers: list[threading.Thread]) -> None:
     state[_STOP] = 1
     code.wake(state.ctypes.data)
     for thread in workers:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.cpu import BEST, digested
 
+from lanewise.errors import DeviceError
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.emit import Emitter, Value
 from lanewise.kernels.cpu.isa import ISAS
@@ -142,6 +143,34 @@ def test_a_forgotten_pool_ends_its_threads() -> None:
     del pool
     gc.collect()
     assert _workers() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "seen", "words"),
+    [
+        (RuntimeError("can't start new thread"), DeviceError, "9 threads were asked for; the system lets this process start 3"),
+        (KeyboardInterrupt("pressed"), KeyboardInterrupt, "pressed"),
+    ],
+)
+def test_where_not_all_threads_start_those_that_have_are_ended(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, seen: type[BaseException], words: str
+) -> None:
+    before, start = _workers(), threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name == "lanewise-3":
+            raise error
+        start(thread)
+
+    pool, ring = ThreadPool(ISAS[BEST], 9), _Ring()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        with pytest.raises(seen, match=words):
+            ring.run(pool)
+        assert _workers() == before
+    ring.run(pool)
+    assert len(_workers() - before) == 8
+    pool.close()
 
 
 def test_two_pools_run_at_the_same_time() -> None:
