@@ -1,6 +1,8 @@
 """The cpu backend runs whole models: near the reference by a derived bound, and the same bits however the work is cut."""
 
+import errno
 import functools
+import mmap
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from support.run import PAGE, logits_of
 from lanewise.backends import Batch, backend_for
 from lanewise.backends.cpu.program import Shape, build
 from lanewise.backends.cpu.runner import CpuRunner
+from lanewise.backends.cpu.weights import aligned
 from lanewise.backends.reference import ReferenceBackend, ReferenceRunner
 from lanewise.errors import DeviceError, ShapeError
 from lanewise.files import open_model
@@ -186,6 +189,17 @@ def test_a_step_after_a_longer_one_is_not_touched_by_it(model: Any) -> None:
     runner.step(_batch([(IDS, 0, [0, 1, 2])]))
     np.testing.assert_array_equal(runner.step(_batch([(IDS[:3], 0, [1])])), short)
     runner.close()
+
+
+def test_memory_is_given_where_the_system_has_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(mmap.mmap):
+        def madvise(self, *_: Any) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    room = aligned(5 << 20)
+    assert room.nbytes == 5 << 20
+    assert not room.any()
 
 
 def test_two_runners_live_side_by_side(model: Any) -> None:

@@ -1,5 +1,6 @@
 """Weights on their way from the file to panels: packed once by a compiled kernel, the file's pages given back behind it."""
 
+import contextlib
 import functools
 import mmap
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ def padded_vector(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed memory of our own on a page boundary; in huge pages where it is large. A shared mapping could not have them."""
+    """Zeroed memory of our own from the start of a cache line; large pieces in huge pages where the system has them. A shared mapping could not."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
     if nbytes < _HUGE:
@@ -118,7 +119,8 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
         return raw[start : start + nbytes]
     room = mmap.mmap(-1, nbytes + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        room.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a system built without them refuses
+            room.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(room, np.uint8)
     start = -whole.ctypes.data % _HUGE
     return whole[start : start + nbytes]
