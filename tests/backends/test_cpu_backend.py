@@ -191,6 +191,16 @@ def test_a_step_after_a_longer_one_is_not_touched_by_it(model: Any) -> None:
     runner.close()
 
 
+def test_the_largest_step_of_the_engine_finds_its_buffers_made(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWISE_PREFILL_CHUNK", "24")
+    monkeypatch.setenv("LANEWISE_MAX_BATCH", "3")
+    runner = _runner(model("llama", "Q8_0"), 8)
+    made = runner.model.buffers
+    runner.step(_batch([(IDS[:24], 0, [0, 1]), (IDS[:1], 0, [2]), (IDS[:1], 0, [3])]))
+    assert runner.model.buffers is made
+    runner.close()
+
+
 def test_memory_is_given_where_the_system_has_no_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(mmap.mmap):
         def madvise(self, *_: Any) -> None:

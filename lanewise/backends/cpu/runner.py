@@ -91,7 +91,7 @@ class CpuRunner:
             raise ShapeError(f"the cpu backend has pages of {LANES} tokens; {page_size} was asked for")
         self.model.cache = Cache.make(self.spec, pages)
         self._programs.clear()
-        self._fit(min(settings.get("PREFILL_CHUNK"), pages * LANES), 1)
+        self._fit(min(settings.get("PREFILL_CHUNK") + settings.get("MAX_BATCH") - 1, pages * LANES), 1)  # a chunk beside all others' tokens
         self._program(Shape(rows=1, logits=1, tasks=1, splits=0))  # a token's step, for the first one not to wait
 
     def step(self, batch: Batch) -> NDArray[np.float32]:
