@@ -11,7 +11,7 @@ from lanewise.kernels.cpu.attention import TASK_FIELDS, scratch_bytes
 from lanewise.kernels.cpu.emit import LANES
 from lanewise.models.spec import ModelSpec, Rope
 
-__all__ = ["Buffers", "Cache", "Widest", "padded", "row_bytes"]
+__all__ = ["Buffers", "Cache", "Widest", "padded"]
 
 
 def padded(width: int) -> int:
@@ -66,7 +66,6 @@ class Buffers:
     mixed: NDArray[np.float32]
     gate: NDArray[np.float32]
     up: NDArray[np.float32]
-    logits: NDArray[np.float32]
     records: NDArray[np.uint8]
     own_records: NDArray[np.uint8]
     own_step: int
@@ -97,7 +96,6 @@ class Buffers:
             mixed=floats(rows, max(a.heads * a.head_dim for a in mixers)),
             gate=floats(rows, max(c.gate.weight.shape[0] for c in channels)),
             up=floats(rows, max(c.gate.weight.shape[0] for c in channels)),
-            logits=floats(1, spec.vocab),
             records=aligned(rows * widest.record),
             own_records=aligned(threads * own_step),
             own_step=own_step,

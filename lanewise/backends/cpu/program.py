@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.backends.cpu.buffers import Buffers, Cache, Widest, padded, row_bytes
+from lanewise.backends.cpu.buffers import Buffers, Cache, Widest, padded
 from lanewise.backends.cpu.weights import PackedWeight, activation_of, kernels_for
 from lanewise.files import Tensor
 from lanewise.kernels.cpu.attention import TASK_ROWS, attend_kernel, combine_kernel, state_floats
@@ -236,7 +236,7 @@ def partial_bytes(shape: Shape, spec: ModelSpec) -> int:
     return max(4 * shape.tasks * a.heads * shape.splits * TASK_ROWS * state_floats(a.head_dim) for a in (layer.mixer for layer in spec.layers))
 
 
-def widest(spec: ModelSpec, formats: dict[Weight, str], isa: Isa) -> Widest:
+def widest(formats: dict[Weight, str], isa: Isa) -> Widest:
     """The largest of what a model's weights ask for."""
     record = max(record_bytes(activation_of(fmt), padded(w.shape[1])) for w, fmt in formats.items())
-    return Widest(max(record, row_bytes(spec.hidden)), max(unpacked_bytes(fmt, w.shape[1], isa) for w, fmt in formats.items()))
+    return Widest(record, max(unpacked_bytes(fmt, w.shape[1], isa) for w, fmt in formats.items()))

@@ -67,7 +67,7 @@ class CpuBackend:
             done += tensor.nbytes
             if progress:
                 progress("load", done, total)
-        sizes = widest(spec, formats, isa)
+        sizes = widest(formats, isa)
         buffers, logits = Buffers.make(spec, 1, threads, sizes), np.empty((0, spec.vocab), np.float32)
         return CpuRunner(Model(spec, embedding, packed, vectors, buffers, None, library, threads, logits), pool, sizes)
 
