@@ -18,12 +18,13 @@ from lanewise.backends.cpu.program import Shape, build
 from lanewise.backends.cpu.runner import CpuRunner
 from lanewise.backends.cpu.weights import aligned
 from lanewise.backends.reference import ReferenceBackend, ReferenceRunner
-from lanewise.errors import DeviceError, ShapeError
+from lanewise.errors import DeviceError, SettingError, ShapeError
 from lanewise.files import open_model
 from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.attention import SPLIT
 from lanewise.kernels.cpu.quantize import SOURCES
 from lanewise.kernels.cpu.records import RECORDS
+from lanewise.kernels.cpu.threads import ThreadPool
 from lanewise.models import spec_of
 
 IDS = [int(i) for i in np.random.default_rng(0).integers(3, 384, 40)]
@@ -231,6 +232,13 @@ def test_tokens_outside_the_vocabulary_and_other_page_sizes_are_refused(model: A
     with pytest.raises(ShapeError, match="pages of 16 tokens; 8"):
         runner.allocate(4, 8)
     runner.close()
+
+
+def test_more_threads_than_any_processor_has_are_refused_before_one_starts(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ThreadPool, "run", lambda *_: pytest.fail("a thread was started"))
+    monkeypatch.setenv("LANEWISE_THREADS", "99999999999999999999")
+    with pytest.raises(SettingError, match="threads is 99999999999999999999; it takes a positive number, at most 4096"):
+        _runner(model("llama", "Q8_0"), 2)
 
 
 def test_a_head_size_without_a_kernel_is_refused_with_the_device_that_runs_it(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ __all__ = ["CpuBackend", "CpuRunner"]
 _SEGMENT_WORK = 1e10  # multiplications between two looks at Ctrl-C
 _SPREAD_ROWS = 16  # more rows than this keep all threads busy without spreading their splits
 _PROGRAMS = 64  # programs kept
+_MOST_THREADS = 4096  # more than any processor has; a slip of the keyboard would keep the system busy for a minute
 
 
 class CpuBackend:
@@ -39,14 +40,16 @@ class CpuBackend:
     def lower(self, spec: ModelSpec, file: ModelFile, progress: Progress | None = None, threads: int | None = None) -> "CpuRunner":
         """Pack every weight of `spec`; `threads` is LANEWISE_THREADS, else the physical cores, when None.
 
-        Raises FormatError for a format without a kernel, DeviceError when memory does not suffice, SettingError for threads below 1.
+        Raises FormatError for a format without a kernel, DeviceError when memory or threads do not suffice, SettingError for a number of threads
+        that makes no sense.
         """
-        if threads is not None and threads < 1:
-            raise SettingError(f"threads is {threads}; it takes a positive number")
+        if threads is None:
+            threads = settings.get("THREADS") or min(physical_cores(), _MOST_THREADS)
+        if not 1 <= threads <= _MOST_THREADS:
+            raise SettingError(f"threads is {threads}; it takes a positive number, at most {_MOST_THREADS}")
         for layer in spec.layers:
             require_kernel("attention", host(), k=layer.mixer.head_dim)
         isa = selected()
-        threads = threads or settings.get("THREADS") or physical_cores()
         tensors = {w: file.tensor(w.name, w.shape) for w in spec.weights()}
         embedding = tensors[spec.embedding]
         if spec.head.weight != spec.embedding:
