@@ -21,6 +21,12 @@ if "LANEWISE_CACHE_DIR" not in os.environ:
 MODEL = Path(__file__).parent.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+@pytest.fixture(autouse=True)
+def _own_locks(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests that measure run beside each other, and one run of a device at a time is no matter to them."""
+    monkeypatch.setattr("lanewise.bench.lock._folder", lambda: tmp_path_factory.getbasetemp() / f"locks-{os.getpid()}")
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The real model that `make demo` fetches. Without it the tests of the main job cannot run, and say so."""

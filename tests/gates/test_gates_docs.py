@@ -53,7 +53,16 @@ def test_this_repository_shows_commands_and_all_but_the_excepted_run():
     shown = {str(c) for c in commands(REPO)}
     run = {str(c) for c in runnable(REPO)}
     assert "lanewise bench model model.gguf" in run
-    assert {what.split()[0] for what in shown - run} <= {"sudo", "source", "apt-get", "pytest", ".venv/bin/pytest", ".venv/bin/pre-commit"}
+    assert {what.split()[0] for what in shown - run} <= {
+        "sudo",
+        "source",
+        "apt-get",
+        "pip",
+        "lanewise",
+        "pytest",
+        ".venv/bin/pytest",
+        ".venv/bin/pre-commit",
+    }
 
 
 def test_a_makefile_has_targets_and_recipes_and_no_comments():

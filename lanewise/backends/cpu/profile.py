@@ -13,6 +13,7 @@ from lanewise.backends.base import Batch
 from lanewise.backends.cpu.program import Program, kernels_of
 from lanewise.backends.cpu.runner import CpuRunner
 from lanewise.formats import FORMATS
+from lanewise.kernels.cpu.attention import TASK_FIELDS
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.kernel import CpuKernel
 from lanewise.kernels.cpu.probes import CLOCK_FIELDS, clock_kernel
@@ -61,7 +62,7 @@ class Profiler:
         ops[1::2, 3] = 1
         ops[::2, 0] = self._library.address(self._clock.name)
         ops[::2, 1] = [look.ctypes.data for look in looks]
-        runner.run(Program(ops, [looks, plain.kept]), len(batch.tokens))
+        runner.run(Program(ops, [looks, plain.kept]))
         nanoseconds = clocks[:, 0, 0] * 10**9 + clocks[:, 0, 1]
         return [self._op(op, float(took) * 1e-9, batch) for op, took in zip(plain.ops, np.diff(nanoseconds), strict=True)]
 
@@ -75,9 +76,16 @@ class Profiler:
         if "window" in a:
             window = a["window"] or self._runner.spec.context
             dim = int(kernel.name.rpartition("_")[2])
-            seen = int(np.minimum(batch.positions + 1, window).sum())
-            cached = int(np.minimum(batch.context, window).sum())
-            return OpTime(kernel.name, len(batch.tokens), 0, 0, seconds, 2 * 2 * cached * a["kv_heads"] * dim, 2 * seen * a["heads"] * dim)
+            count = int(op[2]) // (a["kv_heads"] * max(a["splits"], 1))
+            tasks = np.ctypeslib.as_array((ctypes.c_int64 * (TASK_FIELDS * count)).from_address(a["tasks"])).reshape(count, TASK_FIELDS)
+            rows, cached = 0, dict[int, int]()
+            seen = 0
+            for _, many, position, table in tasks.tolist():
+                rows += many
+                seen += sum(min(position + i + 1, window) for i in range(many))
+                cached[table] = max(cached.get(table, 0), min(position + many, window))
+            nbytes = 2 * 2 * sum(cached.values()) * a["kv_heads"] * dim
+            return OpTime(kernel.name, rows, 0, 0, seconds, nbytes, 2 * seen * a["heads"] * dim)
         return OpTime(kernel.name, a.get("m", len(batch.tokens)), 0, 0, seconds, 0, 0)
 
 

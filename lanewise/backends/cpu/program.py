@@ -5,6 +5,7 @@ A single row is prepared by every thread for itself, which costs less than a bar
 
 import functools
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -36,12 +37,15 @@ _EMBED_ROWS = 4  # in a chunk
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a program depends on: rows, rows whose logits are wanted, attention tasks, and splits that are spread (0: none)."""
+    """What a program depends on: rows, rows whose logits are wanted, attention tasks, splits that are spread (0: none), and how many ops
+    attention is cut into, so that Python can act on Ctrl-C between them.
+    """
 
     rows: int
     logits: int
     tasks: int
     splits: int
+    attends: int = 1
 
 
 @dataclass(slots=True)
@@ -145,17 +149,18 @@ class _Builder:
 
     def _attend(self, a: Attention, cache: dict[str, int]) -> None:
         b, s = self.b, self.shape
-        heads = s.tasks * a.kv_heads
-        self._op(
-            attend_kernel(a.head_dim), heads * max(s.splits, 1), barrier=True, q=b.qkv.ctypes.data, q_step=b.qkv.strides[0],
-            **cache, tasks=b.tasks.ctypes.data, y=b.mixed.ctypes.data,
-            y_step=b.mixed.strides[0], heads=a.heads, kv_heads=a.kv_heads, scale=float_bits(a.scale), window=a.window or 0,
-            scratch=b.scratch.ctypes.data, scratch_step=b.scratch_step, splits=s.splits, partial=self.m.partial.ctypes.data,
-        )  # fmt: skip
+        cuts = [s.tasks * part // s.attends for part in range(s.attends + 1)]
+        for first, end in pairwise(cuts):
+            self._op(
+                attend_kernel(a.head_dim), (end - first) * a.kv_heads * max(s.splits, 1), barrier=end == s.tasks, q=b.qkv.ctypes.data,
+                q_step=b.qkv.strides[0], **cache, tasks=b.tasks[first:].ctypes.data, y=b.mixed.ctypes.data, y_step=b.mixed.strides[0],
+                heads=a.heads, kv_heads=a.kv_heads, scale=float_bits(a.scale), window=a.window or 0, scratch=b.scratch.ctypes.data,
+                scratch_step=b.scratch_step, splits=s.splits, partial=self.m.partial.ctypes.data,
+            )  # fmt: skip
         if s.splits:
             self._op(
-                combine_kernel(a.head_dim), heads, barrier=True, tasks=b.tasks.ctypes.data, y=b.mixed.ctypes.data, y_step=b.mixed.strides[0],
-                heads=a.heads, kv_heads=a.kv_heads, splits=s.splits, partial=self.m.partial.ctypes.data,
+                combine_kernel(a.head_dim), s.tasks * a.kv_heads, barrier=True, tasks=b.tasks.ctypes.data, y=b.mixed.ctypes.data,
+                y_step=b.mixed.strides[0], heads=a.heads, kv_heads=a.kv_heads, splits=s.splits, partial=self.m.partial.ctypes.data,
             )  # fmt: skip
 
     def _mlp(self, c: Mlp) -> None:

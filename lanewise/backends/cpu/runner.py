@@ -27,6 +27,7 @@ from lanewise.models.spec import ModelSpec
 __all__ = ["CpuBackend", "CpuRunner"]
 
 _SEGMENT_WORK = 1e10  # multiplications between two looks at Ctrl-C
+_ATTENTION_COST = 4  # multiplications of int8 in the time of one of attention's
 _SPREAD_ROWS = 16  # more rows than this keep all threads busy without spreading their splits
 _PROGRAMS = 64  # programs kept
 _MOST_THREADS = 4096  # more than any processor has; a slip of the keyboard would keep the system busy for a minute
@@ -85,7 +86,7 @@ class CpuRunner:
         self.model, self.pool, self._widest = model, pool, sizes
         self._passes = Passes(model.library, self.spec.vocab)
         self._programs: dict[Shape, Program] = {}
-        self._parameters = self.spec.parameters
+        self._parameters, self._work = self.spec.parameters, 0
         self._inv_freq = {rope: np.array(rope.inv_freq) for rope in model.buffers.turns}
 
     def allocate(self, pages: int, page_size: int) -> None:
@@ -99,7 +100,7 @@ class CpuRunner:
 
     def step(self, batch: Batch) -> NDArray[np.float32]:
         """logits[r,vocab] at batch.logit_rows."""
-        self.run(self.program(batch), len(batch.tokens))
+        self.run(self.program(batch))
         return self.model.logits[: len(batch.logit_rows), : self.spec.vocab].copy()
 
     def distribution(self, logits: NDArray[np.float32]) -> CpuDistribution:
@@ -122,12 +123,16 @@ class CpuRunner:
         self._table = np.ascontiguousarray(batch.page_table, np.int32)  # the tasks point into it
         tasks = self._tasks(batch, self._table)
         splits = -(-int(batch.context.max(initial=1)) // SPLIT)
-        shape = Shape(rows, len(batch.logit_rows), tasks, splits if splits > 1 and rows <= _SPREAD_ROWS else 0)
-        return self._program(shape)
+        spread = splits if splits > 1 and rows <= _SPREAD_ROWS else 0
+        scores = int((np.diff(batch.query_start).astype(np.int64) * batch.context).sum())
+        of_layers = [_ATTENTION_COST * scores * 2 * layer.mixer.heads * layer.mixer.head_dim for layer in self.spec.layers]
+        self._work = rows * self._parameters + sum(of_layers)
+        attends = 1 if spread else max(1, min(tasks, int(max(of_layers) / _SEGMENT_WORK)))
+        return self._program(Shape(rows, len(batch.logit_rows), tasks, spread, attends))
 
-    def run(self, program: Program, rows: int) -> None:
-        """Walk it, in pieces short enough that Python, between them, can act on Ctrl-C."""
-        pieces = max(1, int(rows * self._parameters / _SEGMENT_WORK))
+    def run(self, program: Program) -> None:
+        """Walk the program that was made last, in pieces short enough that Python, between them, can act on Ctrl-C."""
+        pieces = max(1, int(self._work / _SEGMENT_WORK))
         per_piece = -(-len(program.ops) // pieces)
         for start in range(0, len(program.ops), per_piece):
             ops = program.ops[start : start + per_piece]

@@ -57,6 +57,7 @@ class Tile:
         scaled, and with more the compiler would run out of registers. What the first two would compute is dead code there.
         """
         if self._kept and not self._kept.writes:
+            assert outer * inner % 2 == 0, "the groups of a block are read back in pairs"
             with self.e.loop(outer * inner // 2) as pair:
                 for j in (0, 1):
                     yield self.e.index(0), 0, self.e.add(self.e.mul(pair, 2), j)
