@@ -23,6 +23,7 @@ _PROC = Path("/proc")
 _CPUS = Path("/sys/devices/system/cpu")
 _ZONES = Path("/sys/class/thermal")
 _TICKS = 100  # a second: USER_HZ of Linux on x86 and Arm (proc(5))
+_KERNEL = 2  # kthreadd, the parent of the kernel's threads
 _NAME = 64  # characters of a process's name that are kept
 
 
@@ -123,7 +124,10 @@ def _neighbours(proc: Path) -> list[dict[str, Any]] | None:
         name, fields = stat
         ticks = sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime: proc(5), counted from the state on
         if ticks:
-            found.append({"pid": int(folder.name), "parent": int(fields[1]), "name": name[:_NAME], "cpu_seconds": ticks / _TICKS})
+            parent = int(fields[1])
+            # A bundle is shown around: of a neighbour it says whether it is one of the kernel's threads, whose names tell nothing of its owner.
+            known = name[:_NAME] if _KERNEL in (parent, int(folder.name)) else "a process"
+            found.append({"pid": int(folder.name), "parent": parent, "name": known, "cpu_seconds": ticks / _TICKS})
     return sorted(found, key=lambda p: p["pid"])
 
 

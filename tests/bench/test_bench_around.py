@@ -81,7 +81,14 @@ def test_processes_are_read_with_their_ended_children_and_without_this_one(tmp_p
     plant(tmp_path, 13, "idle", (0, 0, 0, 0))
     plant(tmp_path, os.getpid(), "me", (900, 0, 0, 0))
     (tmp_path / "14").mkdir()  # gone between the listing and the look
-    assert look(proc=tmp_path)["neighbours"] == [{"pid": 12, "parent": 1, "name": "a (strange) name", "cpu_seconds": 2.0}]
+    assert look(proc=tmp_path)["neighbours"] == [{"pid": 12, "parent": 1, "name": "a process", "cpu_seconds": 2.0}]
+
+
+def test_only_threads_of_the_kernel_are_named(tmp_path):
+    (tmp_path / "stat").write_text("cpu 1 2 3\n")
+    plant(tmp_path, 12, "a (strange) name", (100, 50, 25, 25), parent=2)
+    plant(tmp_path, 13, "secret", (100, 50, 25, 25))
+    assert [one["name"] for one in look(proc=tmp_path)["neighbours"]] == ["a (strange) name", "a process"]
 
 
 def test_a_machine_that_says_nothing_is_taken_at_its_word(tmp_path):
