@@ -11,6 +11,7 @@ from lanewise.errors import EvidenceError
 from lanewise.evidence import CODES, check_documents, open_bundle, verify
 from lanewise.evidence.marks import agrees, find_marks, find_rows
 
+ROOT = Path(__file__).parents[2]
 RECORDS = Path(__file__).parent / "records"  # two of an earlier commit, whose numbers stand in the texts below
 NAME = "cpu-qwen3-0.6b-q4_k_m"
 RECORD = RECORDS / f"{NAME}.json"
@@ -193,12 +194,13 @@ def test_documents_that_cannot_be_read_are_refused_in_a_line(tmp_path, bundles):
 
 
 def test_the_document_of_evidence_lists_every_reason_and_no_other():
-    text = (RECORDS.parents[1] / "docs" / "evidence.md").read_text()
+    text = (ROOT / "docs" / "evidence.md").read_text()
     assert dict(re.findall(r"^\| `([\w-]+)` \| (.+) \|$", text.split("## Reasons")[1], re.MULTILINE)) == CODES
 
 
-def test_a_record_verifies_with_the_documents_of_the_project():
-    found = open_bundle(RECORD)
-    assert json.loads(RECORD.read_text())["figures"] == found.figures
-    documents = [*(RECORDS.parents[1] / "docs").glob("*.md"), RECORDS.parents[1] / "README.md"]
-    assert verify(found, documents=documents) == []
+@pytest.mark.parametrize("path", [*sorted((ROOT / "bench" / "records").iterdir())], ids=lambda path: path.name)
+def test_every_record_of_the_project_verifies_with_its_documents(path):
+    found = open_bundle(path)
+    text = path if path.is_file() else path / "manifest.json"
+    assert json.loads(text.read_text())["figures"] == found.figures
+    assert verify(found, documents=[*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]) == []
