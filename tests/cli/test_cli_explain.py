@@ -9,30 +9,40 @@ from lanewise.contract import Guard, Kernel
 
 
 @pytest.fixture
-def skinny(monkeypatch):
+def paired(monkeypatch):
     """A kernel in front of the reference that takes an even n only."""
     monkeypatch.setattr(dispatch, "_REGISTRY", {op: list(row) for op, row in dispatch._REGISTRY.items()})
     even = Guard("n_even", lambda p: p.n % 2 == 0, "each wave stores two columns")
-    return dispatch.register(Kernel("skinny", "linear", run=print, guards=(even,), body="cpu"), before="cpu_linear")
+    return dispatch.register(Kernel("paired", "linear", run=print, guards=(even,), body="cpu"), before="cpu_linear")
 
 
-def test_the_choice_and_the_refusals_are_printed_in_order(skinny):
+def test_the_choice_and_the_refusals_are_printed_in_order(paired):
     done = lanewise("explain", "linear", "--arch", "x86-64-v3", "--m", "1", "--n", "3", "--k", "64")
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         "linear m=1 n=3 k=64 f32 on x86-64-v3",
-        "  skinny refuses (n_even): each wave stores two columns",
+        "  skinny refuses (gpu): x86-64-v3 is no GPU of AMD or NVIDIA; the kernel is written for theirs",
+        "  blas refuses (torch): operands are numpy arrays; this kernel takes torch tensors",
+        "  paired refuses (n_even): each wave stores two columns",
         "  cpu_linear (cpu) runs",
         "  reference_linear (reference) would accept, but comes later",
     ]
 
 
-def test_json_says_the_same(skinny):
+def test_json_says_the_same(paired):
     answer = read(lanewise("explain", "linear", "--arch", "x86-64-v3", "--n", "3", "--k", "64", "--json"))
-    assert answer["problem"] == {"op": "linear", "arch": "x86-64-v3", "m": 1, "n": 3, "k": 64, "dtype": "f32", "format": None}
+    sizes = {"op": "linear", "arch": "x86-64-v3", "m": 1, "n": 3, "k": 64, "dtype": "f32", "format": None}
+    assert answer["problem"] == {**sizes, "out": "f32", "fused": [], "grad": False, "torch": False, "card": None}
     assert answer["chosen"] == "cpu_linear"
-    assert answer["kernels"][0] == {"name": "skinny", "body": "cpu", "accepts": False, "guard": "n_even", "why": "each wave stores two columns"}
-    assert answer["kernels"][2] == {"name": "reference_linear", "body": "reference", "accepts": True, "guard": None, "why": None}
+    assert answer["kernels"][2] == {
+        "name": "paired",
+        "body": "cpu",
+        "accepts": False,
+        "guard": "n_even",
+        "why": "each wave stores two columns",
+        "note": None,
+    }
+    assert answer["kernels"][4] == {"name": "reference_linear", "body": "reference", "accepts": True, "guard": None, "why": None, "note": None}
 
 
 def test_without_a_kernel_the_exit_code_is_1_and_every_refusal_is_there():
