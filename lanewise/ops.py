@@ -71,7 +71,7 @@ def _run(
 ) -> Tensor:
     _shape(x, w, bias, residual, norm, gated, out)
     asked = problem(x, w, bias, residual, norm, gated, out, grad)
-    result: Tensor = dispatch.run(asked, x, w, bias, residual, norm, eps, gated, out, constant_w)
+    result: Tensor = dispatch.run(asked, x, w, bias, residual, norm, eps, gated, out, constant_w, asked)
     return result
 
 

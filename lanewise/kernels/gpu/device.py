@@ -7,27 +7,19 @@ from lanewise.arch import Arch, host, nvidia, of_gpu
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["card", "name", "target"]
+__all__ = ["named", "row"]
 
 
-def name(device: "torch.device") -> str:
-    """The driver's name of a device's target, with its features; "cpu" for the processor."""
+def named(device: "torch.device") -> tuple[str, str | None]:
+    """The driver's name of a device's target, with its features, or the device's kind where it is no GPU; and what it calls the card."""
     import torch
 
     if device.type != "cuda":  # ROCm's devices are called cuda too
-        return device.type
+        return device.type, None
     found = torch.cuda.get_device_properties(device)
-    return str(found.gcnArchName) if torch.version.hip else nvidia(found.major, found.minor)
+    return str(found.gcnArchName) if torch.version.hip else nvidia(found.major, found.minor), str(found.name)
 
 
-def card(device: "torch.device") -> str | None:
-    """What the driver calls the card, such as NVIDIA H200; None where there is none."""
-    import torch
-
-    return str(torch.cuda.get_device_properties(device).name) if device.type == "cuda" else None
-
-
-def target(device: "torch.device") -> Arch:
-    """The row of a device's target."""
-    called = name(device)
-    return host() if called == "cpu" else of_gpu(called)
+def row(name: str) -> Arch:
+    """The row of what `named` calls a target."""
+    return host() if name == "cpu" else of_gpu(name)

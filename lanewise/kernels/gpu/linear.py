@@ -1,7 +1,6 @@
 """y[m,n] = act(rms_norm(x)[m,k] @ w[n,k].T + bias) + residual on torch tensors: what the skinny kernel needs, and the BLAS behind it.
 
-`blas` is the unfused torch chain and so the definition, rounding where it rounds: once behind the norm, once behind product and bias, once
-behind SiLU, its product, and the residual. Importing this loads neither torch nor triton: a machine without them can still ask what would run.
+Importing this loads neither torch nor triton: a machine without them can still ask what would run.
 """
 
 from contextlib import nullcontext
@@ -45,10 +44,11 @@ def problem(
 ) -> Problem:
     """The call as guards see it, with the target and the card of x's own device."""
     n, k = w.shape
-    asked = (("norm", norm is not None), ("bias", bias is not None), ("gated", gated), ("residual", residual is not None))
+    name, card = device.named(x.device)
+    parts = (("norm", norm is not None), ("bias", bias is not None), ("gated", gated), ("residual", residual is not None))
     return Problem(
         "linear",
-        device.target(x.device),
+        device.row(name),
         x.numel() // k if k else x.shape[:-1].numel(),
         n // 2 if gated else n,
         k,
@@ -57,10 +57,10 @@ def problem(
         # where there is one element, its stride means nothing
         x_inner=x.stride(-1) if k > 1 else 1,
         w_inner=w.stride(-1) if k > 1 else 1,
-        fused=tuple(name for name, wanted in asked if wanted),
+        fused=tuple(part for part, wanted in parts if wanted),
         grad=grad,
         torch=True,
-        card=device.card(x.device),
+        card=card,
     )
 
 
@@ -88,13 +88,14 @@ def _skinny(
     gated: bool = False,
     out: "torch.dtype | None" = None,
     constant_w: bool = False,
+    asked: Problem | None = None,
 ) -> "Tensor":
     """y[m,n] on x's own device and that device's current stream."""
     import torch
 
     from lanewise.kernels.gpu.launch import skinny
 
-    asked = problem(x, w, bias, residual, norm, gated, out)
+    asked = asked or problem(x, w, bias, residual, norm, gated, out)
     m = asked.m
     # a launch goes to the current device, which need not be the tensors'
     with torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else nullcontext():
@@ -124,49 +125,12 @@ def _blas(
     gated: bool = False,
     out: "torch.dtype | None" = None,
     constant_w: bool = False,
+    asked: Problem | None = None,
 ) -> "Tensor":
-    """y[m,n] by torch's own functions, one after the other, on x's own device; differentiable."""
-    import torch
-    from torch.nn import functional
+    """y[m,n] by torch's own functions on x's own device; differentiable."""
+    from lanewise.kernels.gpu.chain import chain
 
-    kind = x.device.type
-    # the tensors' types are what was asked for
-    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
-        if norm is not None and x.shape[-1]:
-            x = _normed(x, norm, eps)
-        y = _product(x, w, bias, out or x.dtype)
-        if gated:
-            half = w.shape[0] // 2
-            y = functional.silu(y[..., :half]) * y[..., half:]
-        return y if residual is None else (y + residual.reshape(y.shape)).to(y.dtype)
-
-
-def _normed(x: "Tensor", norm: "Tensor", eps: float) -> "Tensor":
-    import torch
-    from torch.nn import functional
-
-    if norm.dtype is x.dtype:
-        return functional.rms_norm(x, (x.shape[-1],), norm, eps)
-    # torch would multiply by a weight of another type behind the rounding
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * norm.float()).to(x.dtype)
-
-
-def _product(x: "Tensor", w: "Tensor", bias: "Tensor | None", out: "torch.dtype") -> "Tensor":
-    """x @ w.T + bias with one rounding, to `out`."""
-    import torch
-    from torch.nn import functional
-
-    if out is x.dtype and (bias is None or (bias.dim() == 1 and bias.dtype is x.dtype)):
-        return functional.linear(x, w, bias)
-    wants = torch.is_grad_enabled() and (x.requires_grad or w.requires_grad)
-    if x.is_cuda and torch.version.cuda and x.dtype is not torch.float32 and x.shape[-1] and not wants:  # it has no derivative
-        y = torch.mm(x.reshape(-1, x.shape[-1]), w.t(), out_dtype=torch.float32).reshape(*x.shape[:-1], w.shape[0])
-    else:
-        y = functional.linear(x.float(), w.float())
-    if bias is not None:
-        y = y + (bias if bias.dim() == 1 else bias.reshape(y.shape))
-    return y.to(out)
+    return chain(x, w, bias, residual, norm, eps, gated, out)
 
 
 _GUARDS = (_GPU, _TRITON, _DTYPE, _OUT, _X_INNER, _W_INNER, _ROWS, _GRAD, _TABLE)
