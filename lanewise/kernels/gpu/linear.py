@@ -110,7 +110,7 @@ def _skinny(
             out=out,
             constant_w=constant_w,
             config=_choice(asked).config,
-            pdl=asked.arch.pdl,
+            arch=asked.arch,
         )
     return y.reshape(*x.shape[:-1], asked.n)
 
