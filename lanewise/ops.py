@@ -14,6 +14,7 @@ from lanewise.errors import DeviceError, ShapeError
 try:
     import torch
     from torch import Tensor
+    from torch.autograd import forward_ad
 except ImportError:
     raise DeviceError("lanewise.ops works on torch tensors, and torch is not installed; pip install 'lanewise[gpu]'") from None
 
@@ -97,7 +98,9 @@ def _differentiable(*args: Any, **named: Any) -> Tensor:
 
 
 def _wants_gradient(*args: Any) -> bool:
-    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in args)
+    """Backward or, inside `dual_level` and `torch.func.jvp`, forward."""
+    forward = forward_ad._current_level >= 0
+    return forward or (torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in args))
 
 
 def _require_tensors(**operands: Any) -> None:

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from lanewise import dispatch, ops
@@ -139,6 +140,15 @@ def test_gradients_are_those_of_the_chain_and_blas_is_what_ran():
     x, w = (t.requires_grad_() for t in (torch.randn(M, K).half(), torch.randn(N, K).half()))
     ops.linear(x, w, out=torch.float32).sum().backward()
     assert torch.equal(w.grad, x.sum(0, dtype=torch.float32).half().expand(N, K))
+
+
+@pytest.mark.parametrize("linear", [ops.linear, OP], ids=["function", "operator"])
+def test_forward_gradients_and_those_of_functions_are_right_too(linear):
+    x, w, direction = torch.randn(M, K), torch.randn(N, K), torch.randn(M, K)
+    assert torch.equal(torch.func.jvp(lambda x: linear(x, w), (x,), (direction,))[1], functional.linear(direction, w))
+    with forward_ad.dual_level(), torch.no_grad():
+        assert torch.equal(forward_ad.unpack_dual(linear(forward_ad.make_dual(x, direction), w)).tangent, functional.linear(direction, w))
+    assert torch.equal(torch.func.grad(lambda w: linear(x, w).sum())(w), x.sum(0).expand(N, K))
 
 
 def test_without_grad_nothing_asks_for_one():

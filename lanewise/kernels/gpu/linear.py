@@ -100,7 +100,7 @@ def _skinny(
     # a launch goes to the current device, which need not be the tensors'
     with torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else nullcontext():
         y = skinny(
-            x.reshape(m, asked.k),
+            x if x.dim() == 2 else x.reshape(m, asked.k),
             w,
             bias if bias is None or bias.dim() == 1 else bias.reshape(m, w.shape[0]),
             residual=residual if residual is None else residual.reshape(m, asked.n),
@@ -112,7 +112,7 @@ def _skinny(
             config=_choice(asked).config,
             arch=asked.arch,
         )
-    return y.reshape(*x.shape[:-1], asked.n)
+    return y if x.dim() == 2 else y.reshape(*x.shape[:-1], asked.n)
 
 
 def _blas(
