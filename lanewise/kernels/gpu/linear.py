@@ -93,7 +93,7 @@ def _skinny(
     """y[m,n] on x's own device and that device's current stream."""
     import torch
 
-    from lanewise.kernels.gpu.launch import skinny
+    from lanewise.kernels.gpu.skinny import skinny
 
     asked = asked or problem(x, w, bias, residual, norm, gated, out)
     m = asked.m
