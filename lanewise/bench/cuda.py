@@ -51,7 +51,8 @@ class Cuda:
         self._name, self._plan = plan.device, plan
         self._gpu = Gpu(gpu_index(plan.device))
         self._watch = watch(self._gpu.properties)
-        self._arch = devices.target(self._gpu.device)
+        called, self._card = devices.named(self._gpu.device)
+        self._arch = devices.row(called)
         self._limits: GpuLimits | None = None
         self._operands: tuple[int, Any, Any] | None = None
 
@@ -68,7 +69,7 @@ class Cuda:
         for label in plan.arms:
             if label not in ARMS:
                 raise EvidenceError(f"there is no arm {label[:64]!r}; arms of {plan.device} are {', '.join(ARMS)}")
-            dispatch.select(replace(call.problem(self._arch), card=devices.card(self._gpu.device)), ARMS[label][0])
+            dispatch.select(replace(call.problem(self._arch), card=self._card), ARMS[label][0])
         if plan.arms[0] == plan.arms[1]:
             raise EvidenceError(f"{plan.arms[0]} and {plan.arms[1]} are the same arm; an A/B run compares two, and measures A/A beside them")
         a, b = (Named(label, ARMS[label][0], None) for label in plan.arms)

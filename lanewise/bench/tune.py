@@ -82,7 +82,7 @@ def tune(plan: TunePlan, progress: Progress | None = None) -> tuple[Table, list[
     with held(f"cuda:{index}"):
         gpu = Gpu(index)
         try:
-            row = devices.target(gpu.device)
+            row = devices.row(devices.named(gpu.device)[0])
             if not row.triton:
                 raise DeviceError(f"{row} on {plan.device}: Triton does not compile for it, so that there is nothing to tune")
             key = {**here(str(gpu.properties.name)), "target": row.name, "torch": torch.__version__}

@@ -119,8 +119,7 @@ def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, A
     for module in ("cuda", "tune"):
         patch.setattr(f"lanewise.bench.{module}.Gpu", Gpu)
     patch.setattr("lanewise.bench.cuda.watch", lambda given: SimpleNamespace(driver=DRIVER, read=lambda: dict(quiet)))
-    patch.setattr("lanewise.kernels.gpu.device.target", lambda device: ROW)
-    patch.setattr("lanewise.kernels.gpu.device.card", lambda device: NAME)
+    patch.setattr("lanewise.kernels.gpu.device.named", lambda device: (ROW.name, NAME))
     patch.setattr("lanewise.bench.gpu_probes.read_all", lambda *args: None)
     patch.setattr("lanewise.bench.gpu_probes.FLOAT_SIZE", 64)
     patch.setattr("lanewise.bench.gpu_probes.gpu_probe_bytes", lambda cache: 1 << 16)
