@@ -18,7 +18,6 @@ __all__ = ["HOME", "LIBRARIES", "artifact", "blas_artifact", "compiled_again", "
 HOME = "lanewise.kernels.gpu."  # the only place that kernels are imported from when a bundle names one
 LIBRARIES = ("torch", "cuda", "cublas", "hip")  # the versions that the vendor's product is known by
 _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion", "waves_per_eu")
-_CODE = ("ptx", "amdgcn")
 # Where the source lies, and what only a debugger reads.
 _ELSEWHERE = re.compile(r"\s*(\.file|\.loc|\.version|\.ident|\.cfi_\w+|//|;|(\$L__|\.L)(tmp|func_|info_)\w*:)")
 _DEBUG = re.compile(r"\s*\.section\s+\"?\.(debug|note|AMDGPU\.csdata)")
@@ -125,7 +124,8 @@ def _function(name: str) -> Any:
 
 
 def _code(kernel: Any) -> str:
-    return str(next(kernel.asm[name] for name in _CODE if name in kernel.asm))
+    """What is assembled: PTX, or GCN."""
+    return str(next(kernel.asm[name] for name in kernel.asm if name.endswith(("ptx", "gcn"))))
 
 
 def _value(value: Any) -> Any:

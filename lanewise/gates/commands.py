@@ -18,6 +18,7 @@ from lanewise.gates.repo import Repo
 __all__ = ["NOT_RUN", "Command", "commands", "makefile", "not_run", "runnable", "unknown"]
 
 _PROGRAMS = ("lanewise", "make", "python", "python3", "pip", "pytest", "apt-get", "sudo", "source", "bash")
+_GPU_KERNEL = "lanewise bench kernel linear --m 1 --n 4096 --k 4096 --dtype bf16"
 NOT_RUN = (
     Excepted("docs/kernel-author.md", "lanewise ab --a-commit main --b-commit HEAD", "makes a worktree and an environment for each commit"),
     Excepted("docs/user.md", "pip install lanewise[plots]", "installs a package"),
@@ -25,6 +26,16 @@ NOT_RUN = (
         "docs/user.md",
         "lanewise ab --a ./tool.sh --b ./tool.sh --a-commit v1 --b-commit HEAD --metric took (\\S+) s --plot run.svg",
         "makes a worktree and an environment for each commit; tests/bench/test_bench_ab.py does so for commits of its own",
+    ),
+    *(
+        Excepted("docs/user.md", command, f"measures a GPU, which CI has not; tests/bench/{test}.py runs it on a stand-in")
+        for command, test in (
+            (f"{_GPU_KERNEL} --device cuda --ab skinny,blas --record run", "test_bench_cuda"),
+            ("lanewise bench sweep DIR", "test_bench_tune"),
+            ("lanewise bench sweep bundles --dtype bf16 --m 1,2,4", "test_bench_tune"),
+            ("lanewise tune", "test_bench_tune"),
+            ("lanewise tune --shapes 4096x4096,1024x2048 --dtype bf16 --write", "test_bench_tune"),
+        )
     ),
     Excepted("README.md", "sudo apt-get install git make python3-venv", "installs packages of the system; CI's script does the same"),
     Excepted("README.md", "source .venv/bin/activate", "changes the shell that it is typed into"),

@@ -79,7 +79,7 @@ def test_a_run_whose_every_round_was_left_out_says_so(monkeypatch):
     [
         ((*KERNEL, "--ab", BEST), "--ab names 1 arm; it takes two"),
         ((*KERNEL, "--ab", f"{BEST},{BEST}"), "are the same arm"),
-        ((*KERNEL, "--device", "cuda"), "device 'cuda' is not available"),
+        ((*KERNEL, "--device", "cuda"), "there is no device cuda: PyTorch sees"),
         ((*KERNEL, "--pairs", "3"), "a run has 15 to 10000"),
         ((*KERNEL, "--cold", "--copies", "1"), "cannot be called cold"),
         ((*KERNEL, "--record", "/no/such/folder/run"), "there is no directory"),
