@@ -1,0 +1,113 @@
+"""linear in bf16 and fp16, proven case by case: `python -m lanewise.prove.linear --device cuda`, or in Triton's interpreter on the CPU."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from lanewise.errors import LanewiseError
+from lanewise.kernels.gpu.config import Config
+from lanewise.prove.bodies import CONFIGS, Body, config_for, dispatched, poisoned, skinny_with
+from lanewise.prove.linear_cases import CASES, SMALL, LinearCase
+from lanewise.prove.operands import DTYPES, enclosure, operands
+
+__all__ = ["Result", "Run", "prove", "reached_by_skinny", "runs"]
+
+_MOST_TOKENS = 16
+_SPLIT_M = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A case and the body that it is run through, by a name that says which."""
+
+    case: LinearCase
+    through: str
+    body: Body
+
+    def __str__(self) -> str:
+        return f"{self.case} | {self.through}"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run: `problem` in words, or empty; `refused` in words; the worst error in units of what is allowed."""
+
+    case: str
+    through: str
+    problem: str
+    refused: str
+    worst: float
+    nonzero: float  # share of y that is not 0
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem
+
+
+def runs(device: torch.device, interpret: bool) -> Iterator[Run]:
+    """Everything that is proven: on a CPU in the interpreter, or on a card."""
+    for case in CASES:
+        if case.device_only and device.type == "cpu":
+            continue
+        reached = reached_by_skinny(case)
+        if not (interpret and reached):
+            yield Run(case, "ops.linear", dispatched)
+        if interpret and reached:
+            yield _with(case, config_for(case), False)
+        elif reached and device.type != "cpu":
+            yield _with(case, _plain(case), True)
+    for case in SMALL if interpret or device.type != "cpu" else ():
+        for config in CONFIGS:
+            yield _with(case, config, not interpret)
+
+
+def reached_by_skinny(case: LinearCase) -> bool:
+    """Whether the kernel itself takes a case; for all others ops.linear must find another, or refuse."""
+    strided = case.layout in ("x transposed", "w transposed", "x element repeated", "w element repeated")
+    return case.m <= _MOST_TOKENS and not strided
+
+
+def prove(run: Run, device: torch.device, matrix: bool) -> Result:
+    """Run one body on one case: y within its enclosure, nothing else written to, nothing that may not be read reaching y."""
+    began, case = time.perf_counter(), run.case
+    given = operands(case, device)
+    problem, refused, worst, nonzero = "", "", 0.0, 0.0
+    with poisoned(device) as made:
+        try:
+            y = run.body(**given.arguments)
+        except LanewiseError as error:
+            refused, y = str(error), None
+    if y is None:
+        problem = "" if case.may_refuse else f"refused, and may not: {refused}"
+    else:
+        problem = _form(case, given.arguments["x"], y) or next((words for guard in made if (words := guard.overrun())), "")
+        if not problem:
+            got = y.reshape(case.m, case.n).double().cpu().numpy()
+            allowed = enclosure(case, given.arguments, matrix)
+            worst, nonzero = allowed.worst(got), float((got != 0).mean()) if got.size else 1.0
+            outside = allowed.outside(got) if worst > 1 else []
+            if len(outside):
+                at = tuple(int(i) for i in outside[0])
+                between = f"{allowed.low[at]!r}..{allowed.high[at]!r}"
+                problem = f"{len(outside)} of {got.size} elements are outside; y{list(at)} is {float(got[at])!r}, allowed {between}"
+    problem = problem or given.broken()
+    return Result(str(case), run.through, problem, refused, worst, nonzero, time.perf_counter() - began)
+
+
+def _form(case: LinearCase, x: torch.Tensor, y: torch.Tensor) -> str:
+    want = (case.m, case.n) if x.dim() == 2 else (*x.shape[:-1], case.n)
+    if tuple(y.shape) not in (want, (case.m, case.n)):
+        return f"y is {list(y.shape)}, not {list(want)}"
+    return "" if y.dtype == DTYPES[case.out or case.dtype] else f"y is {y.dtype}, not {DTYPES[case.out or case.dtype]}"
+
+
+def _with(case: LinearCase, config: Config, card: bool) -> Run:
+    pdl = card and torch.version.hip is None and torch.cuda.get_device_capability() >= (9, 0)
+    return Run(case, f"skinny {config}", skinny_with(config, pdl))
+
+
+def _plain(case: LinearCase) -> Config:
+    return Config("lanes", 4, 512) if case.m <= _SPLIT_M else Config("matrix", 16, 128)
