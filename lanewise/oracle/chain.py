@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from lanewise.contract import Tolerance, dtype
 from lanewise.errors import ShapeError
 from lanewise.oracle.elementwise import rms_norm, rms_norm_bound, silu_mul, silu_mul_bound
-from lanewise.oracle.rounding import F64, gamma
+from lanewise.oracle.rounding import F64, U, gamma
 
-__all__ = ["Enclosure", "linear_chain", "products", "rounded"]
+__all__ = ["SUMS", "Enclosure", "linear_chain", "products", "rounded"]
 
 _Floats = NDArray[np.floating]
 _BLOCK = 1 << 21  # elements of w that are held in float64 at a time
@@ -29,6 +29,14 @@ _SILU_LEAST = -1.2784645427610738
 # A matrix unit lines its 16 products and the accumulator up with the largest of them and cuts what sticks out: 17 cuts of a whole ulp for
 # 16 terms, where rounding to nearest has 16 of half an ulp (Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, 2021).
 _MATRIX_UNIT = 2 * 17 / 16
+# Rounding errors of random numbers are as good as random: those of a sum exceed this many times sqrt(k) roundoffs, instead of the k of the worst
+# case, with a chance below 2 exp(-LAMBDA^2 / 2), three in 10^8 (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, 2019).
+_LAMBDA = 6.0
+SUMS = {
+    "any": "in float32, in any order, of any numbers",
+    "random": "in float32, in any order, of numbers that are drawn at random",
+    "matrix": "by a matrix unit, which cuts where float32 rounds",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +105,13 @@ def linear_chain(
     dtype: str = "bf16",
     out: str | None = None,
     exact: bool = False,
-    matrix: bool = False,
+    sums: str = "any",
     multiply: Callable[[F64, Any], tuple[F64, F64]] = products,
 ) -> Enclosure:
     """The enclosure of y[m,n], from x[m,k], w[n,k] (gated: [2n,k], the n rows of the gate first), bias[n] or [m,n] and residual[m,n].
 
     Operands hold numbers of their dtypes; `dtype` is that of x and w and `out` that of y. exact: every product and sum is exact in float32.
-    matrix: sums may be formed by a matrix unit, which cuts where float32 rounds. multiply: `products`, for a w that numpy does not hold.
+    sums: how they are formed, of SUMS. multiply: `products`, for a w that numpy does not hold.
     """
     out = out or dtype
     xn, slack = (np.asarray(x, dtype=np.float64), None) if norm is None else _normalised(x, norm, eps, dtype)
@@ -111,7 +119,7 @@ def linear_chain(
     moved = np.zeros(t.shape) if slack is None else multiply(slack, w)[1]
     if bias is not None:
         t, magnitude = t + bias.astype(np.float64), magnitude + np.abs(bias.astype(np.float64))
-    off = np.zeros(t.shape) if exact else moved + _summing(x.shape[1] + (bias is not None), matrix).bound(t, magnitude + moved)
+    off = np.zeros(t.shape) if exact else moved + _summing(x.shape[1] + (bias is not None), sums).bound(t, magnitude + moved)
     y = (t, t - off, t + off)
     if gated:
         n = t.shape[1] // 2
@@ -132,9 +140,14 @@ def _normalised(x: _Floats, norm: _Floats, eps: float, name: str) -> tuple[F64, 
     return xn, np.maximum(rounded(exact + off, name) - xn, xn - rounded(exact - off, name))
 
 
-def _summing(terms: int, matrix: bool) -> Tolerance:
-    unit = Tolerance.dot(terms)
-    return unit if not matrix else Tolerance(gamma(math.ceil(terms * _MATRIX_UNIT)), 0.0, unit.floor)
+def _summing(terms: int, sums: str) -> Tolerance:
+    if sums not in SUMS:
+        raise ShapeError(f"sums {sums!r}; known are {', '.join(SUMS)}")
+    worst = Tolerance.dot(terms)
+    if sums == "matrix":
+        return Tolerance(gamma(math.ceil(terms * _MATRIX_UNIT)), 0.0, worst.floor)
+    likely = math.expm1(_LAMBDA * math.sqrt(terms) * U + terms * U * U / (1 - U))
+    return worst if sums == "any" else Tolerance(min(worst.summing, likely), 0.0, worst.floor)
 
 
 def _silu(gate: tuple[F64, ...], out: str) -> tuple[F64, F64, F64]:
@@ -160,7 +173,7 @@ def _step(x: F64, name: str) -> F64:
     """The distance between the numbers of that dtype around x."""
     found = dtype(name)
     exponent = np.frexp(np.where(np.isfinite(x), x, 1.0))[1]
-    return np.maximum(np.ldexp(2 * found.roundoff, exponent - 1), found.tiny)
+    return np.asarray(np.maximum(np.ldexp(2 * found.roundoff, exponent - 1), found.tiny))
 
 
 def _too_large(name: str) -> float:

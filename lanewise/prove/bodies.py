@@ -38,7 +38,7 @@ def chain(
     constant_w: bool = False,
 ) -> torch.Tensor:
     """y[m,n] by torch's single ops, with sums in float32 on any device: the definition, and slow."""
-    to = out or x.dtype
+    to, lead = out or x.dtype, x.shape[:-1]
     if norm is not None:
         x = functional.rms_norm(x.float(), (x.shape[-1],), norm.float(), eps).to(x.dtype)
     y = x.flatten(0, -2).float() @ w.float().T
@@ -46,7 +46,8 @@ def chain(
     if gated:
         gate, up = y.chunk(2, dim=1)
         y = functional.silu(gate) * up
-    return y if residual is None else (y + residual).to(to)
+    y = y if residual is None else (y + residual).to(to)
+    return y.view(*lead, y.shape[1])
 
 
 def dispatched(**arguments: Any) -> torch.Tensor:
@@ -61,7 +62,7 @@ def skinny_with(config: Config, pdl: bool = False) -> Body:
     def body(*, x: torch.Tensor, **arguments: Any) -> torch.Tensor:
         launch = importlib.import_module("lanewise.kernels.gpu.launch")
         y: torch.Tensor = launch.skinny(x=x.flatten(0, -2), **arguments, config=config, **({"pdl": True} if pdl else {}))
-        return y
+        return y.view(*x.shape[:-1], y.shape[1])
 
     return body
 
@@ -86,17 +87,18 @@ def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
         return made[-1].tensor
 
     launch: Any = importlib.import_module("lanewise.kernels.gpu.launch")
-    old, before, filled = launch._new, torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    memory: Any = torch.utils.deterministic
+    old, before, filled = launch._new, torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
     launch._new = new
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+    memory.fill_uninitialized_memory = True
     try:
         yield made
     finally:
         launch._new = old
         torch.use_deterministic_algorithms(before, warn_only=warn)
-        torch.utils.deterministic.fill_uninitialized_memory = filled
+        memory.fill_uninitialized_memory = filled
 
 
 def _power(number: int) -> int:

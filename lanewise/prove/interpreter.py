@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mend", "narrow", "widen"]
+__all__ = ["mend", "narrow", "on", "widen"]
 
 
 def widen(bits: Any) -> Any:
@@ -25,6 +25,13 @@ def narrow(values: Any) -> Any:
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     rounded = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+
+
+def on() -> bool:
+    """Whether this process's kernels run in the interpreter."""
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
 
 
 def mend() -> None:
@@ -50,10 +57,13 @@ def mend() -> None:
         return interpreter.TensorHandle(widen(x.data), tl.float32) if x.dtype.scalar == tl.bfloat16 else x
 
     def cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
-        return bfloat(src, dst_type) or cast(self, src, dst_type)
+        # not `or`: a handle is true when all of its numbers are
+        made = bfloat(src, dst_type)
+        return cast(self, src, dst_type) if made is None else made
 
     def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-        return bfloat(src, dst_type) or convert(self, src, dst_type, rounding_mode)
+        made = bfloat(src, dst_type)
+        return convert(self, src, dst_type, rounding_mode) if made is None else made
 
     def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
         return dot(self, wide(a), wide(b), *rest)

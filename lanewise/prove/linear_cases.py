@@ -1,11 +1,12 @@
 """The cases of linear in bf16 and fp16: one list for the interpreter on the CPU and for a card. This file loads no torch.
 
-A case's name says everything about it, so `python -m lanewise.prove.linear --case NAME` runs it again.
+A case's name says everything about it, so `python -m lanewise.prove --case NAME` runs it again.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
+from typing import Any
 
 __all__ = ["CASES", "LAYOUTS", "SMALL", "VALUES", "LinearCase", "covering"]
 
@@ -107,7 +108,7 @@ def _shapes() -> Iterator[LinearCase]:
     for (m, k, n), dtype in product(_SHAPES, _DTYPES):
         if m * k * n < 1 << 28 or dtype == "bf16":
             yield LinearCase(m, k, n, dtype)
-    turns = [dict(zip(("dtype", "bias", "norm", "residual", "pad_w"), row, strict=True)) for row in _TURNS]
+    turns: list[dict[str, Any]] = [dict(zip(("dtype", "bias", "norm", "residual", "pad_w"), row, strict=True)) for row in _TURNS]
     for i, n in enumerate(range(1, 18)):
         yield LinearCase(1 + i % 4, 136, n, **turns[i % len(turns)])
         yield LinearCase(5 + i % 12, 136, n, **turns[(i + 3) % len(turns)])
@@ -131,7 +132,8 @@ def _parts() -> Iterator[LinearCase]:
     flags = (False, True)
     rows = covering((_DTYPES, (0, 1, 2), (0, 7), (0, 9), flags, flags, flags, ("", "f32"), ("", "f32"), flags))
     for (m, k, n), row in product(((1, 200, 17), (4, 1025, 33), (8, 264, 40), (16, 96, 7)), rows):
-        yield LinearCase(m, k, n, **dict(zip(names, row, strict=True)))  # type: ignore[arg-type]
+        parts: dict[str, Any] = dict(zip(names, row, strict=True))
+        yield LinearCase(m, k, n, **parts)
 
 
 def _edges() -> Iterator[LinearCase]:

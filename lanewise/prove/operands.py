@@ -55,12 +55,12 @@ def operands(case: LinearCase, device: torch.device) -> Operands:
     return made.result
 
 
-def enclosure(case: LinearCase, given: dict[str, Any], matrix: bool) -> Enclosure:
+def enclosure(case: LinearCase, given: dict[str, Any], sums: str) -> Enclosure:
     """Where each element of y[m,n] must lie; the products are made in float64 where w is."""
     exact = case.values == "whole" and not case.norm and not case.gated
     bias, residual, norm = (None if given[name] is None else _host(given[name]) for name in ("bias", "residual", "norm"))
     x, out = _host(given["x"].reshape(case.m, case.k)), case.out or None
-    options: dict[str, Any] = {"residual": residual, "norm": norm, "eps": EPS, "gated": case.gated, "exact": exact, "matrix": matrix}
+    options: dict[str, Any] = {"residual": residual, "norm": norm, "eps": EPS, "gated": case.gated, "exact": exact, "sums": sums}
     return linear_chain(x, given["w"], bias, dtype=case.dtype, out=out, multiply=_products, **options)
 
 
@@ -106,7 +106,7 @@ class _Maker:
         return (rows, k), (FAR if layout == f"{name} far rows" else stride, 1), lambda t: t
 
     def shaped(self, x: torch.Tensor) -> torch.Tensor:
-        return x.unflatten(0, (2, -1)) if self.case.layout == "x 3-D" else x
+        return x.view(2, -1, self.case.k) if self.case.layout == "x 3-D" else x
 
     def bias(self) -> torch.Tensor | None:
         if not self.case.bias:
@@ -119,7 +119,11 @@ class _Maker:
         if not self.case.residual:
             return None
         m, n = self.case.m, self.case.n
-        return self.filled("residual", (n, m), (m + 1, 1)).t() if self.case.layout == "residual transposed" else self.filled("residual", (m, n), (n + 5, 1))
+        return (
+            self.filled("residual", (n, m), (m + 1, 1)).t()
+            if self.case.layout == "residual transposed"
+            else self.filled("residual", (m, n), (n + 5, 1))
+        )
 
     def norm(self) -> torch.Tensor | None:
         return self.filled("norm", (self.case.k,), (1,), 0.25, 1.0) if self.case.norm else None
@@ -149,4 +153,4 @@ def _x_size(case: LinearCase) -> float:
 
 
 def _w_size(case: LinearCase) -> float:
-    return {"tiny": 1.0, "huge": _HUGE[case.dtype]}.get(case.values, max(1, case.k) ** -0.5)
+    return {"tiny": 1.0, "huge": _HUGE[case.dtype]}.get(case.values, float(max(1, case.k) ** -0.5))
