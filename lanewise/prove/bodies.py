@@ -1,6 +1,7 @@
 """What a case of linear is run through: the whole op, the skinny kernel with one configuration, or the unfused chain that defines them."""
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from lanewise.kernels.gpu.config import Config
 from lanewise.prove.linear_cases import LinearCase
 from lanewise.prove.memory import Guarded
 
-__all__ = ["CONFIGS", "Body", "chain", "config_for", "dispatched", "poisoned", "skinny_with"]
+__all__ = ["CONFIGS", "Body", "chain", "config_for", "dispatched", "poisoned", "rounds_itself", "skinny_with"]
 
 Body = Callable[..., torch.Tensor]
 
@@ -56,15 +57,23 @@ def dispatched(**arguments: Any) -> torch.Tensor:
     return y
 
 
-def skinny_with(config: Config, pdl: bool = False) -> Body:
+def skinny_with(config: Config) -> Body:
     """The skinny kernel alone. It takes x[m,k] and inner strides of 1, which `reached_by_skinny` asks for."""
 
     def body(*, x: torch.Tensor, **arguments: Any) -> torch.Tensor:
         launch = importlib.import_module("lanewise.kernels.gpu.launch")
-        y: torch.Tensor = launch.skinny(x=x.flatten(0, -2), **arguments, config=config, **({"pdl": True} if pdl else {}))
+        device = importlib.import_module("lanewise.kernels.gpu.device")
+        arch = device.row(device.named(x.device)[0])
+        y: torch.Tensor = launch.skinny(x=x.flatten(0, -2), **arguments, config=config, arch=arch)
         return y.view(*x.shape[:-1], y.shape[1])
 
     return body
+
+
+def rounds_itself() -> bool:
+    """Whether the skinny kernels make up in the interpreter for what it does not round."""
+    kernels = importlib.import_module("lanewise.kernels.gpu.skinny")
+    return "INTERPRET" in inspect.signature(kernels._finish.fn).parameters
 
 
 def config_for(case: LinearCase, programs: int = 16) -> Config:

@@ -15,7 +15,7 @@ from lanewise.prove.bodies import CONFIGS, Body, config_for, dispatched, poisone
 from lanewise.prove.linear_cases import CASES, SMALL, LinearCase
 from lanewise.prove.operands import DTYPES, enclosure, operands
 
-__all__ = ["Result", "Run", "guarded", "programmatic", "prove", "reached_by_skinny", "runs"]
+__all__ = ["Result", "Run", "guarded", "prove", "reached_by_skinny", "runs"]
 
 _MOST_TOKENS = 16
 _SPLIT_M = 4
@@ -128,14 +128,9 @@ def _with(case: LinearCase, config: Config, card: bool) -> Run:
     return Run(
         case,
         f"skinny {config}",
-        skinny_with(config, card and programmatic(torch.device("cuda"))),
+        skinny_with(config),
         "matrix" if card and config.body == "matrix" else "random",
     )
-
-
-def programmatic(device: torch.device) -> bool:
-    """Whether a kernel may start before the one in front has ended (CUDA's programming guide: from compute capability 9.0 on)."""
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _plain(case: LinearCase) -> Config:

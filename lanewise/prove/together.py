@@ -1,5 +1,6 @@
 """What one call alone does not show: the same bits again, on several streams, in graphs, behind a writer of w, under torch.compile."""
 
+import importlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -8,7 +9,7 @@ import torch
 from lanewise import dispatch
 from lanewise.kernels.gpu.config import Config
 from lanewise.prove.bodies import Body, dispatched, skinny_with
-from lanewise.prove.linear import Result, programmatic
+from lanewise.prove.linear import Result
 
 __all__ = ["all_of"]
 
@@ -20,11 +21,10 @@ _DTYPES = (torch.bfloat16, torch.float16)
 
 def all_of(device: torch.device) -> Iterator[Result]:
     """Every check, through the op and, where a kernel could be in its own way, through each body with and without splits of k."""
-    pdl = programmatic(device)
     configs = (Config("lanes", 4, 512, 4, 1, 4), Config("lanes", 2, 1024, 4, 1), Config("matrix", 16, 128, 4, 1, 2))
-    bodies = {"ops.linear": dispatched, **{f"skinny {config}": skinny_with(config, pdl) for config in configs}}
+    bodies = {"ops.linear": dispatched, **{f"skinny {config}": skinny_with(config) for config in configs}}
     for name, body in bodies.items():
-        for check in (_again, _streams, _graphs, _layers, _written):
+        for check in (_again, _streams, _graphs, _layers, _written, _made):
             yield _asked(name, check, body, device)
     for check in (_taken, _compiled):
         yield _asked("ops.linear", check, dispatched, device)
@@ -113,6 +113,21 @@ def _written(body: Body, device: torch.device) -> str:
     return ""
 
 
+def _made(body: Body, device: torch.device) -> str:
+    """Weights that the same kernel makes are read after it."""
+    x, w = _numbers((1, 4096), torch.bfloat16, device, 1), _numbers((4096, 1024), torch.bfloat16, device, 2)
+    choices = [_numbers((16, 1024), w.dtype, device, seed) for seed in range(3, 6)]
+    want = []
+    for other in choices:
+        between = body(x=other, w=w)
+        torch.cuda.synchronize(device)
+        want.append(body(x=x, w=between))
+    for turn in range(_REPEATS * 5):
+        if not _same(body(x=x, w=body(x=choices[turn % 3], w=w)), want[turn % 3]):
+            return f"turn {turn}: weights were read before they were there"
+    return ""
+
+
 def _taken(body: Body, device: torch.device) -> str:
     """The skinny kernel is what runs."""
     with dispatch.witness() as ran:
@@ -123,7 +138,8 @@ def _taken(body: Body, device: torch.device) -> str:
 def _compiled(body: Body, device: torch.device) -> str:
     """Under torch.compile the kernel is called and gives its bits."""
     x, w = _numbers((1, 1024), torch.bfloat16, device, 1), _numbers((4096, 1024), torch.bfloat16, device, 2)
-    compiled = torch.compile(lambda x, w: body(x=x, w=w) * 2, fullgraph=True)
+    linear = importlib.import_module("lanewise.ops").linear
+    compiled = torch.compile(lambda x, w: linear(x, w) * 2, fullgraph=True)
     compiled(x, w)
     with dispatch.witness() as ran:
         y = compiled(x, w)
