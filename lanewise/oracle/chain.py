@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from lanewise.contract import Tolerance, dtype
 from lanewise.errors import ShapeError
 from lanewise.oracle.elementwise import rms_norm, rms_norm_bound, silu_mul, silu_mul_bound
-from lanewise.oracle.rounding import F64, U, gamma
+from lanewise.oracle.rounding import F64, ULPS, U, gamma
 
 __all__ = ["SUMS", "Enclosure", "linear_chain", "products", "rounded"]
 
@@ -151,11 +151,15 @@ def _summing(terms: int, sums: str) -> Tolerance:
 
 
 def _silu(gate: tuple[F64, ...], out: str) -> tuple[F64, F64, F64]:
-    """silu of an interval, computed in float32 and rounded. It falls, and rises from its minimum on."""
+    """silu of an interval, computed in float32 and rounded. It falls, and rises from its minimum on.
+
+    A GPU's division may be off by what a library function is (CUDA's programming guide: 2 ulp), which silu_mul_bound counts as one rounding.
+    """
 
     def at(x: F64) -> tuple[F64, F64]:
         one = np.ones(x.shape)
-        return silu_mul(x, one), silu_mul_bound(x, one)
+        value = silu_mul(x, one)
+        return value, silu_mul_bound(x, one) + gamma(2 * ULPS) * np.abs(value)
 
     (value, _), (first, first_off), (last, last_off) = (at(end) for end in gate)
     least, least_off = at(np.full(value.shape, _SILU_LEAST))

@@ -29,7 +29,7 @@ def main(device: str, interpret: bool, names: tuple[str, ...], path: Path | None
     """Prove `linear` in bf16 and fp16, case by case."""
     warnings.filterwarnings("ignore", category=UserWarning)  # torch, of what is not deterministic on a card
     warnings.filterwarnings("ignore", category=RuntimeWarning, message="overflow encountered|invalid value")
-    results = _spread(device, interpret, jobs, together) if jobs > 1 else _here(device, interpret, names, part, together)
+    results = _spread(device, interpret, names, jobs, together) if jobs > 1 else _here(device, interpret, names, part, together)
     if path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     _report(results)
@@ -59,7 +59,7 @@ def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int,
     return results
 
 
-def _spread(device: str, interpret: bool, jobs: int, together: bool) -> list[dict[str, Any]]:
+def _spread(device: str, interpret: bool, names: tuple[str, ...], jobs: int, together: bool) -> list[dict[str, Any]]:
     """The same in several processes: Triton compiles one kernel at a time in each."""
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -68,6 +68,7 @@ def _spread(device: str, interpret: bool, jobs: int, together: bool) -> list[dic
             file = Path(folder) / f"{job}.json"
             options = ["--device", device, "--part", str(job), str(jobs), "--json", str(file)]
             options += ["--interpret"] * interpret + ["--apart"] * (not together)
+            options += [word for name in names for word in ("--case", name)]
             command = [sys.executable, "-m", "lanewise.prove", *options]
             running.append((file, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)))
         for job, (file, process) in enumerate(running):

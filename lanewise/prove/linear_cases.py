@@ -19,6 +19,8 @@ LAYOUTS: dict[str, bool] = {
     "off by one": False,  # every operand begins one element after an aligned address
     "x far rows": False,  # row strides past 2^31 elements
     "w far rows": False,
+    "bias far rows": False,
+    "residual far rows": False,
     "w row repeated": True,
     "x transposed": True,  # inner strides that are not 1
     "w transposed": True,
@@ -161,7 +163,7 @@ def _laid(layout: str, dtype: str) -> LinearCase:
     if layout == "one row, far stride":
         return replace(plain, m=1, pad_x=1000, pad_w=8)
     if "far rows" in layout:
-        return replace(plain, m=2, k=72, n=2)
+        return replace(plain, m=2, k=72, n=2, bias=2 if layout.startswith("bias") else 0, residual=layout.startswith("residual"))
     if layout == "bias with a stride":
         return replace(plain, bias=1)
     return replace(plain, m=4, residual=layout == "residual transposed")

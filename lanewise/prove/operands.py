@@ -103,7 +103,10 @@ class _Maker:
             return (1, k), (stride, 1), lambda t: t.expand(rows, k)
         if layout == f"{name} element repeated":
             return (rows, 1), (1, 1), lambda t: t.expand(rows, k)
-        return (rows, k), (FAR if layout == f"{name} far rows" else stride, 1), lambda t: t
+        return (rows, k), (self.apart(name, stride), 1), lambda t: t
+
+    def apart(self, name: str, stride: int) -> int:
+        return FAR if self.case.layout == f"{name} far rows" else stride
 
     def shaped(self, x: torch.Tensor) -> torch.Tensor:
         return x.view(2, -1, self.case.k) if self.case.layout == "x 3-D" else x
@@ -112,7 +115,7 @@ class _Maker:
         if not self.case.bias:
             return None
         n, step = self.case.weights, 2 if self.case.layout == "bias with a stride" else 1
-        shape, strides = ((n,), (step,)) if self.case.bias == 1 else ((self.case.m, n), (n + 3, 1))
+        shape, strides = ((n,), (step,)) if self.case.bias == 1 else ((self.case.m, n), (self.apart("bias", n + 3), 1))
         return self.filled("bias", shape, strides)
 
     def residual(self) -> torch.Tensor | None:
@@ -122,7 +125,7 @@ class _Maker:
         return (
             self.filled("residual", (n, m), (m + 1, 1)).t()
             if self.case.layout == "residual transposed"
-            else self.filled("residual", (m, n), (n + 5, 1))
+            else self.filled("residual", (m, n), (self.apart("residual", n + 5), 1))
         )
 
     def norm(self) -> torch.Tensor | None:

@@ -12,6 +12,7 @@ from lanewise.prove.__main__ import main
 from lanewise.prove.bodies import chain
 from lanewise.prove.linear import Run, guarded, prove
 from lanewise.prove.linear_cases import CASES, LAYOUTS, LinearCase, covering
+from lanewise.prove.memory import FAR
 from lanewise.prove.operands import operands
 
 CPU = torch.device("cpu")
@@ -59,6 +60,24 @@ def test_operands_are_the_same_every_time_and_no_two_numbers_of_a_row_need_be_eq
     assert abs(float(first["w"].float().mean())) < float(first["w"].float().std())
 
 
+def test_layouts_are_what_their_names_say():
+    def strides(layout, name):
+        case = next(case for case in CASES if case.layout == layout)
+        return operands(case, CPU).arguments[name].stride()
+
+    assert {name: strides(f"{name} far rows", name)[0] for name in ("x", "w", "bias", "residual")} == dict.fromkeys(
+        ("x", "w", "bias", "residual"), FAR
+    )
+    assert strides("x transposed", "x") == (1, 4)
+    assert strides("residual transposed", "residual") == (1, 5)
+    assert strides("x row repeated", "x")[0] == strides("w row repeated", "w")[0] == 0
+    assert strides("x element repeated", "x") == strides("w element repeated", "w") == (1, 0)
+    assert strides("one row, far stride", "x") == (1264, 1)
+    assert strides("bias with a stride", "bias") == (2,)
+    given = operands(next(case for case in CASES if case.layout == "off by one" and case.norm), CPU).arguments
+    assert [given[name].data_ptr() % 4 for name in ("x", "w", "bias", "residual", "norm")] == [2] * 5
+
+
 def test_the_list_has_every_shape_and_axis_that_it_promises():
     sizes = {(c.m, c.k, c.n) for c in CASES}
     assert sizes >= {(1, 32, 16), (4, 4096, 4097), (4, 4112, 4097), (4, 32784, 8192), (4, 32768, 8193), (2, 10240, 1024)}
@@ -91,3 +110,11 @@ def test_a_case_is_run_again_by_its_name(tmp_path):
 
 def test_a_name_that_no_case_has_is_not_a_success():
     assert CliRunner().invoke(main, ["--case", "m=1"]).exit_code == 1
+
+
+def test_a_process_that_ends_without_results_is_a_problem(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    ran = CliRunner().invoke(main, ["--jobs", "2", "--interpret"])
+    assert ran.exit_code == 1
+    assert [f"part {job} of 2" in ran.output for job in (0, 1)] == [True, True]
+    assert "the process ended with 2 and said: Error: --interpret needs TRITON_INTERPRET=1" in ran.output
