@@ -1,0 +1,62 @@
+"""How the skinny kernels are cut: what one program does, chosen by a table for each target and shape."""
+
+from dataclasses import dataclass
+
+from lanewise.errors import ShapeError
+
+__all__ = ["BODIES", "Config"]
+
+BODIES = ("lanes", "matrix", "blas")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One way to run `linear`. Every one is right for every shape; which is fast is what the tables say.
+
+    body:   "lanes" (a sum in float32 in every lane, one reduction at the end), "matrix" (matrix units, m padded to 16), or "blas": the
+            vendor's library is faster here
+    rows:   of w, a program
+    tile:   columns of k that a program takes at a time
+    warps:  of a program
+    ahead:  tiles of w that are loaded before anything else, and held in registers
+    splits: programs along k, whose sums a second kernel adds in order
+    stages: depth of the software pipeline over the tiles that are left
+
+    Raises ShapeError for what Triton cannot cut.
+    """
+
+    body: str
+    rows: int = 4
+    tile: int = 1024
+    warps: int = 4
+    ahead: int = 1
+    splits: int = 1
+    stages: int = 1
+
+    def __post_init__(self) -> None:
+        if self.body not in BODIES:
+            raise ShapeError(f"body {self.body!r} of a configuration; bodies are {', '.join(BODIES)}")
+        for name, least, most, power in _RANGES:
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most or (power and value & (value - 1)):
+                raise ShapeError(f"{name}={value!r} of a configuration; it takes {'a power of two' if power else 'a number'} from {least} to {most}")
+        if self.body == "matrix" and (self.rows < 8 or self.tile < 16):
+            raise ShapeError(f"rows={self.rows}, tile={self.tile} of a configuration; a matrix unit takes 8 rows and 16 columns or more")
+
+    def __str__(self) -> str:
+        return (
+            self.body
+            if self.body == "blas"
+            else f"{self.body} {self.rows}x{self.tile} warps={self.warps} ahead={self.ahead}"
+            + "".join(f" {name}={value}" for name, value in (("splits", self.splits), ("stages", self.stages)) if value > 1)
+        )
+
+
+_RANGES = (
+    ("rows", 1, 1024, True),
+    ("tile", 16, 32768, True),
+    ("warps", 1, 32, True),
+    ("ahead", 0, 16, False),
+    ("splits", 1, 64, False),
+    ("stages", 1, 8, False),
+)

@@ -1,0 +1,321 @@
+"""y[m,n] = act(rms_norm(x[m,k]) @ w[n,k].T + bias) + residual for m = 1..16 in bf16 or fp16, with float32 sums: the decode kernel.
+
+`_lanes` holds a part of some rows of w in registers, multiplies and adds in every lane, and reduces once at the end. `_matrix` gives the same
+tiles to the matrix unit, m padded to 16. Both can split k over programs; `_combine` then adds the parts in order, so that all results are the
+same bits in every run. What is fused rounds where the chain of single ops would.
+
+On NVIDIA a kernel may start before the one in front of it has ended (programmatic dependent launch): with `constant_w` the first tiles
+of w are on their way before that wait, everything else is read behind it. Every program waits, so that whoever waits for it has waited for
+all that came before.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from lanewise.arch import Arch
+from lanewise.kernels.gpu.config import Config
+
+__all__ = ["skinny"]
+
+_PADDED = 16  # tokens that the matrix body works on
+_VECTOR = 8  # elements of w that a lane loads at a time, 16 bytes
+_COMBINED = 512  # rows of w that a program of `_combine` adds up
+
+
+@triton.jit
+def _rounded(value, out: tl.constexpr, INTERPRET: tl.constexpr):
+    """float32 to the nearest `out`, ties to even."""
+    if INTERPRET and out == tl.bfloat16:  # Triton's interpreter cuts the lower half off; it is added up to here, NaN apart
+        bits = value.to(tl.uint32, bitcast=True)
+        nearest = bits + (0x7FFF + ((bits >> 16) & 1))
+        value = tl.where(value == value, nearest, bits | 0x400000).to(tl.float32, bitcast=True)
+    return value.to(out)
+
+
+@triton.jit
+def _w_rows(w, first, n, w_row, ROWS: tl.constexpr, GATED: tl.constexpr, FAR: tl.constexpr):
+    """(where the rows of w of this program begin, whether they exist), [ROWS, 1]. A gate stands beside its up, which lies n rows further down.
+
+    Within a program offsets are int32, unless the rows are far apart.
+    """
+    lane = tl.arange(0, ROWS)[:, None]
+    OUT: tl.constexpr = ROWS // 2 if GATED else ROWS
+    step = lane // 2 if GATED else lane
+    exist = first * OUT + step < n
+    w_at = w + tl.cast(first, tl.int64) * OUT * w_row + (step.to(tl.int64) if FAR else step) * w_row
+    if GATED:
+        w_at += (lane % 2).to(tl.int64) * n * w_row
+    return w_at, exist
+
+
+@triton.jit
+def _w_tile(w_at, w_in, start, end, TILE: tl.constexpr, WHOLE: tl.constexpr):
+    """w[rows, start : start + TILE], zero outside."""
+    columns = start + tl.arange(0, TILE)[None, :]
+    if WHOLE:
+        tile = tl.load(w_at + columns)
+    else:
+        tile = tl.load(w_at + columns, mask=w_in & (columns < end), other=0.0)
+    return tile
+
+
+@triton.jit
+def _x_tile(x_at, x_in, norm_at, scale, start, end, TILE: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, INTERPRET: tl.constexpr):
+    """x[tokens, start : start + TILE], zero outside; normalised, and rounded as a norm of its own would leave it."""
+    columns = start + tl.arange(0, TILE)[None, :]
+    if WHOLE:
+        tile = tl.load(x_at + columns)
+    else:
+        tile = tl.load(x_at + columns, mask=x_in & (columns < end), other=0.0)
+    if NORM:
+        weight = tl.load(norm_at + columns, mask=columns < end, other=0.0).to(tl.float32)
+        tile = _rounded(tile.to(tl.float32) * scale * weight, tile.dtype, INTERPRET)
+    return tile
+
+
+@triton.jit
+def _dot(x_tile, w_tile, total, INTERPRET: tl.constexpr):
+    """total[tokens, rows] + x_tile[tokens, k] @ w_tile[rows, k].T, products exact and sums in float32."""
+    if INTERPRET:  # which multiplies bfloat16 as the integers that it stores them in
+        x_tile, w_tile = x_tile.to(tl.float32), w_tile.to(tl.float32)
+    return tl.dot(x_tile, tl.trans(w_tile), total, input_precision="ieee")
+
+
+@triton.jit
+def _norm_scale(x_at, x_in, k, eps, TOKENS: tl.constexpr, TILE: tl.constexpr):
+    """1 / sqrt(mean(x[token, :]^2) + eps), [TOKENS, 1]."""
+    total = tl.zeros((TOKENS, TILE), tl.float32)
+    for start in tl.range(0, k, TILE):
+        columns = start + tl.arange(0, TILE)[None, :]
+        value = tl.load(x_at + columns, mask=x_in & (columns < k), other=0.0).to(tl.float32)
+        total += value * value
+    return tl.rsqrt(tl.sum(total, 1) / k + eps)[:, None]
+
+
+@triton.jit
+def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
+            TOKENS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
+            INTERPRET: tl.constexpr):  # fmt: skip
+    """What comes behind the sums, float32[TOKENS, ROWS]: bias, rounding, gate, residual, store."""
+    out: tl.constexpr = y.dtype.element_ty
+    OUT: tl.constexpr = ROWS // 2 if GATED else ROWS
+    lane = tl.arange(0, OUT)[None, :]
+    columns = first * OUT + lane
+    inside = token_in & (columns < n)
+    if GATED:
+        value, up = tl.split(tl.reshape(total, (TOKENS, OUT, 2)))
+        if BIAS:
+            at = bias + tokens * bias_row + columns.to(tl.int64) * bias_col
+            value += tl.load(at, mask=inside, other=0.0).to(tl.float32)
+            up += tl.load(at + tl.cast(n, tl.int64) * bias_col, mask=inside, other=0.0).to(tl.float32)
+        value, up = _rounded(value, out, INTERPRET).to(tl.float32), _rounded(up, out, INTERPRET).to(tl.float32)
+        silu = _rounded(value / (1 + tl.exp(-value)), out, INTERPRET).to(tl.float32)
+        value = _rounded(silu * up, out, INTERPRET)
+    else:
+        if BIAS:
+            total += tl.load(bias + tokens * bias_row + columns.to(tl.int64) * bias_col, mask=inside, other=0.0).to(tl.float32)
+        value = _rounded(total, out, INTERPRET)
+    if RESIDUAL:
+        more = tl.load(residual + tokens * residual_row + columns.to(tl.int64) * residual_col, mask=inside, other=0.0)
+        value = _rounded(value.to(tl.float32) + more.to(tl.float32), out, INTERPRET)
+    tl.store(y + (tokens * n + tl.cast(first, tl.int64) * OUT) + lane, value, mask=inside)
+
+
+@triton.jit
+def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row, bias_col, residual_row, residual_col, eps, share,
+           M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
+           SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
+           NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
+           INTERPRET: tl.constexpr):  # fmt: skip
+    """All m = M tokens of this program's columns of y; of a split its share of k, as part[split, token, row]."""
+    first, split = tl.program_id(0), tl.program_id(1)
+    if K:
+        k, w_row = K, W_ROW
+    w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
+    begin, end = split * share, k
+    if SPLIT:
+        end = tl.minimum(k, begin + share)
+    if PDL:
+        gdc_launch_dependents()
+        if not EARLY:
+            gdc_wait()
+    held = ()
+    for t in tl.static_range(AHEAD):
+        held = held + (_w_tile(w_at, w_in, begin + t * TILE, end, TILE, WHOLE),)
+    if PDL and EARLY:
+        gdc_wait()
+    # Where warps lie side by side in k, x is loaded once; where each has rows of its own, by each, which spares a trip through shared memory.
+    X_ROWS: tl.constexpr = ROWS if SPREAD else 1
+    always = tl.full((1, 1), True, tl.int1)
+    token = tl.zeros((X_ROWS, 1), tl.int64)
+    norm_at = norm + token
+    sums, scales = (), ()
+    for i in tl.static_range(M):
+        x_at = x + (token + i) * x_row
+        scale = 1.0
+        if NORM:
+            scale = _norm_scale(x_at, always, k, eps, X_ROWS, TILE)
+        total = tl.zeros((ROWS, TILE), tl.float32)
+        for t in tl.static_range(AHEAD):
+            x_tile = _x_tile(x_at, always, norm_at, scale, begin + t * TILE, end, TILE, WHOLE, NORM, INTERPRET)
+            total += held[t].to(tl.float32) * x_tile.to(tl.float32)
+        if LOOP:
+            sums, scales = sums + (total,), scales + (scale,)
+        else:
+            sums = sums + (tl.sum(total, 1),)
+    if LOOP:
+        for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
+            tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE).to(tl.float32)
+            more = ()
+            for i in tl.static_range(M):
+                x_tile = _x_tile(x + (token + i) * x_row, always, norm_at, scales[i], start, end, TILE, WHOLE, NORM, INTERPRET)
+                more = more + (sums[i] + tile * x_tile.to(tl.float32),)
+            sums = more
+    for i in tl.static_range(M):
+        total = sums[i]
+        if LOOP:
+            total = tl.sum(total, 1)
+        total = total[None, :]
+        if SPLIT:
+            across = tl.cast(tl.num_programs(0) * ROWS, tl.int64)
+            tl.store(part + (split * M + i) * across + first * ROWS + tl.arange(0, ROWS)[None, :], total)
+        else:
+            _finish(total, tl.full((1, 1), i, tl.int64), always, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
+                    1, ROWS, BIAS, RESIDUAL, GATED, INTERPRET)  # fmt: skip
+
+
+@triton.jit
+def _matrix(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row, bias_col, residual_row, residual_col, eps, share,
+            M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
+            SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
+            NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
+            INTERPRET: tl.constexpr):  # fmt: skip
+    """The same for m <= M tokens with the matrix unit: x[M, TILE] @ w[ROWS, TILE].T, tile by tile, rows of x from m on being zero."""
+    first, split = tl.program_id(0), tl.program_id(1)
+    if K:
+        k, w_row = K, W_ROW
+    w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
+    begin, end = split * share, k
+    if SPLIT:
+        end = tl.minimum(k, begin + share)
+    if PDL:
+        gdc_launch_dependents()
+        if not EARLY:
+            gdc_wait()
+    held = ()
+    for t in tl.static_range(AHEAD):
+        held = held + (_w_tile(w_at, w_in, begin + t * TILE, end, TILE, WHOLE),)
+    if PDL and EARLY:
+        gdc_wait()
+    tokens = tl.arange(0, M)[:, None].to(tl.int64)
+    x_at, x_in, norm_at = x + tokens * x_row, tokens < m, norm + tl.zeros((1, 1), tl.int64)
+    scale = 1.0
+    if NORM:
+        scale = _norm_scale(x_at, x_in, k, eps, M, TILE)
+    total = tl.zeros((M, ROWS), tl.float32)
+    for t in tl.static_range(AHEAD):
+        total = _dot(_x_tile(x_at, x_in, norm_at, scale, begin + t * TILE, end, TILE, False, NORM, INTERPRET), held[t], total, INTERPRET)
+    if LOOP:
+        for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
+            tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
+            total = _dot(_x_tile(x_at, x_in, norm_at, scale, start, end, TILE, False, NORM, INTERPRET), tile, total, INTERPRET)
+    if SPLIT:
+        across = tl.cast(tl.num_programs(0) * ROWS, tl.int64)
+        tl.store(part + (split * m + tokens) * across + first * ROWS + tl.arange(0, ROWS)[None, :], total, mask=x_in)
+    else:
+        _finish(total, tokens, x_in, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
+                M, ROWS, BIAS, RESIDUAL, GATED, INTERPRET)  # fmt: skip
+
+
+@triton.jit
+def _combine(part, y, bias, residual, m, n, across, splits, bias_row, bias_col, residual_row, residual_col,
+             ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
+             INTERPRET: tl.constexpr):  # fmt: skip
+    """y[token, columns of this program] from part[splits, m, across], added in the order of k."""
+    first, token = tl.program_id(0), tl.program_id(1)
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    at = first * ROWS + tl.arange(0, ROWS)[None, :].to(tl.int64)
+    inside = at < across
+    total = tl.zeros((1, ROWS), tl.float32)
+    for split in tl.range(0, splits):
+        total += tl.load(part + (split * m + token) * tl.cast(across, tl.int64) + at, mask=inside, other=0.0)
+    always = tl.full((1, 1), True, tl.int1)
+    _finish(total, tl.full((1, 1), token, tl.int64), always, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
+            1, ROWS, BIAS, RESIDUAL, GATED, INTERPRET)  # fmt: skip
+
+
+def skinny(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    residual: torch.Tensor | None = None,
+    norm: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    gated: bool = False,
+    out: torch.dtype | None = None,
+    constant_w: bool = False,
+    config: Config,
+    arch: Arch,
+) -> torch.Tensor:
+    """y[m,n] of x[m,k] and w[n,k] (of gated w[2n,k]), both with an inner stride of 1; everything else as in `ops.linear`, which checks it."""
+    (m, k), n = x.shape, w.shape[0] // 2 if gated else w.shape[0]
+    y = _new((m, n), out or x.dtype, x.device)
+    if m == 0 or n == 0:
+        return y
+    rows = max(config.rows, 2) if gated else config.rows
+    programs = triton.cdiv(w.shape[0], rows)
+    share = triton.cdiv(triton.cdiv(k, config.splits), config.tile) * config.tile
+    splits = max(1, triton.cdiv(k, share)) if k else 1
+    share = share if splits > 1 else k
+    tiles = triton.cdiv(share, config.tile)
+    ahead = min(config.ahead, tiles)
+    part = _new((splits, m, programs * rows), torch.float32, x.device) if splits > 1 else y
+    pdl = arch.pdl and not triton.knobs.runtime.interpret
+    behind: dict[str, Any] = {
+        "BIAS": bias is not None,
+        "RESIDUAL": residual is not None,
+        "GATED": gated,
+        "PDL": pdl,
+        "INTERPRET": triton.knobs.runtime.interpret,
+    }
+    strides = (*_strides(bias), *_strides(residual))
+    late = {"launch_pdl": True} if pdl else {}
+    whole = w.shape[0] % rows == 0 and k % config.tile == 0 and k % share == 0 if k else False
+    body = _lanes if config.body == "lanes" else _matrix
+    body[(programs, splits)](
+        x, w, y, _or(bias, y), _or(residual, y), _or(norm, x), part, m, n, k, x.stride(0), w.stride(0), *strides, eps, share,
+        M=m if config.body == "lanes" else _PADDED, ROWS=rows, TILE=config.tile, AHEAD=ahead, STAGES=config.stages, LOOP=tiles > ahead,
+        SPREAD=config.tile < _VECTOR * arch.wave * config.warps, SPLIT=splits > 1, WHOLE=whole, FAR=rows * w.stride(0) + k >= 2**31,
+        K=k if whole else 0, W_ROW=w.stride(0) if whole else 0, NORM=norm is not None and k > 0,
+        **behind, EARLY=pdl and constant_w, num_warps=config.warps, **late,
+    )  # fmt: skip
+    if splits > 1:
+        width = min(_COMBINED, triton.next_power_of_2(part.shape[2]))
+        _combine[(triton.cdiv(part.shape[2], width), m)](
+            part, y, _or(bias, y), _or(residual, y), m, n, part.shape[2], splits, *strides, ROWS=width, **behind, num_warps=4, **late
+        )
+    return y
+
+
+def _new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Memory for a result; a test puts its own in the place of this, with bands around it."""
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
+    """An operand, or in place of one that is not there a pointer that nothing reads."""
+    return other if tensor is None else tensor
+
+
+def _strides(tensor: torch.Tensor | None) -> tuple[int, int]:
+    """(of a token, of a column); a vector is the same for every token."""
+    if tensor is None:
+        return 0, 1
+    return (0, tensor.stride(0)) if tensor.dim() == 1 else (tensor.stride(0), tensor.stride(1))
