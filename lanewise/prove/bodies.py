@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from lanewise.arch import Arch, host
 from lanewise.kernels.gpu.config import Config
 from lanewise.prove.linear_cases import LinearCase
 from lanewise.prove.memory import Guarded
@@ -16,6 +17,7 @@ from lanewise.prove.memory import Guarded
 __all__ = ["CONFIGS", "Body", "chain", "config_for", "dispatched", "poisoned", "rounds_itself", "skinny_with"]
 
 Body = Callable[..., torch.Tensor]
+_KERNELS = "lanewise.kernels.gpu.skinny"  # loaded when it is called: Triton has to be told of its interpreter before
 
 # Each way of cutting: rows per program, several tiles and none left over, tiles held ahead, splits of k, pipeline depths.
 CONFIGS: tuple[Config, ...] = (
@@ -61,10 +63,8 @@ def skinny_with(config: Config) -> Body:
     """The skinny kernel alone. It takes x[m,k] and inner strides of 1, which `reached_by_skinny` asks for."""
 
     def body(*, x: torch.Tensor, **arguments: Any) -> torch.Tensor:
-        launch = importlib.import_module("lanewise.kernels.gpu.launch")
-        device = importlib.import_module("lanewise.kernels.gpu.device")
-        arch = device.row(device.named(x.device)[0])
-        y: torch.Tensor = launch.skinny(x=x.flatten(0, -2), **arguments, config=config, arch=arch)
+        kernels = importlib.import_module(_KERNELS)
+        y: torch.Tensor = kernels.skinny(x=x.flatten(0, -2), **arguments, config=config, arch=_target(x.device))
         return y.view(*x.shape[:-1], y.shape[1])
 
     return body
@@ -72,7 +72,7 @@ def skinny_with(config: Config) -> Body:
 
 def rounds_itself() -> bool:
     """Whether the skinny kernels make up in the interpreter for what it does not round."""
-    kernels = importlib.import_module("lanewise.kernels.gpu.skinny")
+    kernels = importlib.import_module(_KERNELS)
     return "INTERPRET" in inspect.signature(kernels._finish.fn).parameters
 
 
@@ -95,19 +95,27 @@ def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
         made.append(Guarded(shape, strides, dtype, device))
         return made[-1].tensor
 
-    launch: Any = importlib.import_module("lanewise.kernels.gpu.launch")
+    kernels: Any = importlib.import_module(_KERNELS)
     memory: Any = torch.utils.deterministic
-    old, before, filled = launch._new, torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    old, before, filled = kernels._new, torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    launch._new = new
+    kernels._new = new
     torch.use_deterministic_algorithms(True, warn_only=True)
     memory.fill_uninitialized_memory = True
     try:
         yield made
     finally:
-        launch._new = old
+        kernels._new = old
         torch.use_deterministic_algorithms(before, warn_only=warn)
         memory.fill_uninitialized_memory = filled
+
+
+def _target(device: torch.device) -> Arch:
+    if device.type == "cpu":
+        return host()
+    asked = importlib.import_module("lanewise.kernels.gpu.device")
+    row: Arch = asked.row(asked.named(device)[0])
+    return row
 
 
 def _power(number: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from lanewise.kernels.gpu import launch
+from lanewise.kernels.gpu import skinny
 from lanewise.prove.bodies import chain
 
 Body = Callable[..., torch.Tensor]
@@ -50,7 +50,7 @@ def in_parts(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 def past_the_end(**a: Any) -> torch.Tensor:
     y = chain(**a)
-    made = launch._new(tuple(y.shape), y.dtype, y.device)
+    made = skinny._new(tuple(y.shape), y.dtype, y.device)
     made.copy_(y)
     made.as_strided((y.numel() + 1,), (1,))[-1] = 1
     return made
@@ -58,7 +58,7 @@ def past_the_end(**a: Any) -> torch.Tensor:
 
 def half_written(**a: Any) -> torch.Tensor:
     y = chain(**a)
-    made = launch._new(tuple(y.shape), y.dtype, y.device)
+    made = skinny._new(tuple(y.shape), y.dtype, y.device)
     made[:, :-1] = y[:, :-1]
     return made
 
