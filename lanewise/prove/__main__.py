@@ -23,7 +23,7 @@ _JOB_SECONDS = 540
 @click.option("--case", "names", multiple=True, help="Only this case, or this case and body, by the name that a result has; may be repeated.")
 @click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write every result to this file.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes that share the work.")
-@click.option("--part", nargs=2, type=int, default=(0, 1), show_default=True, help="Only every second number's run, from the first number on.")
+@click.option("--part", nargs=2, type=int, default=(0, 1), show_default=True, help="I N: only the runs I, I + N, I + 2 N and so on.")
 @click.option("--together/--apart", default=True, show_default=True, help="Also streams, graphs and torch.compile, on a card.")
 def main(device: str, interpret: bool, names: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int], together: bool) -> None:
     """Prove `linear` in bf16 and fp16, case by case."""
@@ -53,7 +53,14 @@ def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int,
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     chosen = [run for run in runs(where, interpret) if not names or {str(run), str(run.case)} & set(names)]
-    results = [asdict(guarded(run, where)) for run in chosen[part[0] :: part[1]]]
+    # gigabytes on a card: one process has them all, one after the other
+    heavy = [run for run in chosen if run.case.heavy]
+    mine = [run for run in chosen if not run.case.heavy][part[0] :: part[1]] + (heavy if part[0] == 0 else [])
+    results = []
+    for run in mine:
+        results.append(asdict(guarded(run, where)))
+        if run.case.heavy and where.type == "cuda":
+            torch.cuda.empty_cache()
     if together and where.type == "cuda" and part[0] == 0 and not names:
         results += [asdict(result) for result in checks.all_of(where)]
     return results
@@ -72,7 +79,11 @@ def _spread(device: str, interpret: bool, names: tuple[str, ...], jobs: int, tog
             command = [sys.executable, "-m", "lanewise.prove", *options]
             running.append((file, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)))
         for job, (file, process) in enumerate(running):
-            said, _ = process.communicate(timeout=_JOB_SECONDS)
+            try:
+                said, _ = process.communicate(timeout=_JOB_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, _ = process.communicate()
             if file.exists():
                 results += json.loads(file.read_text())
             else:

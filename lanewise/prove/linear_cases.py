@@ -70,6 +70,11 @@ class LinearCase:
         """Rows of w."""
         return 2 * self.n if self.gated else self.n
 
+    @property
+    def heavy(self) -> bool:
+        """Whether a card needs gigabytes for it."""
+        return bool(self.device_only) or self.layout.endswith("far rows")
+
     def __str__(self) -> str:
         plain = {f.name: f.default for f in fields(self)}
         parts = [f"m={self.m} k={self.k} n={self.n} {self.dtype}"]
