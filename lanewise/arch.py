@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lanewise.errors import UnknownTargetError
 
-__all__ = ["TARGETS", "Arch", "cpu_flags", "host", "parse", "x86_level"]
+__all__ = ["TARGETS", "Arch", "cpu_flags", "host", "nvidia", "of_gpu", "parse", "x86_level"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Arch:
     """One target.
 
     name:    what compilers call it
-    vendor:  "amd", "nvidia", "x86" or "arm"
-    wave:    lanes that run in lockstep (32 or 64); 1 on a CPU
+    vendor:  "amd", "nvidia", "x86" or "arm"; "other" for a GPU of somebody else
+    wave:    lanes that run in lockstep (32 or 64); 1 on a CPU; 0 where nobody has said
     lds:     bytes of LDS / shared memory one workgroup can have; 0 on a CPU
     vector:  bytes of one vector register of one lane's program: 4 on a GPU, 16..64 on a CPU
     dot4:    the instruction that a 4-way int8 dot into int32 is made of, or None. GPUs and Arm multiply signed by signed; x86 unsigned by
@@ -132,6 +132,26 @@ def parse(name: str) -> Arch:
             raise UnknownTargetError(f"target {name!r}: unknown feature {feature!r}; {base} takes {known}")
     if len({f[:-1] for f in features}) != len(features):
         raise UnknownTargetError(f"target {name!r} names a feature twice")
+    return replace(row, features=tuple(features)) if features else row
+
+
+def nvidia(major: int, minor: int) -> str:
+    """What compilers call a compute capability."""
+    return f"sm_{major}{minor}"
+
+
+@functools.cache
+def of_gpu(name: str) -> Arch:
+    """The row of a GPU as its driver names it. One that the table does not have gets a row that promises nothing: no dot, no Triton.
+
+    >>> str(of_gpu("gfx942:sramecc+:xnack-")), of_gpu("sm_90").triton, of_gpu("gfx1300").triton
+    ('gfx942:sramecc+:xnack-', True, False)
+    """
+    base, *features = name.split(":")
+    row = TARGETS.get(base)
+    if row is None or not row.is_gpu:
+        vendor = "amd" if base.startswith("gfx") else "nvidia" if base.startswith("sm_") else "other"
+        row = Arch(base, vendor, 0, 0, 4, None)
     return replace(row, features=tuple(features)) if features else row
 
 

@@ -20,11 +20,11 @@ from lanewise import settings
 from lanewise.arch import Arch
 from lanewise.errors import ShapeError, UnknownOpError
 
-__all__ = ["DTYPES", "OPS", "DType", "Guard", "Kernel", "Problem", "Refusal", "Tolerance", "dtype"]
+__all__ = ["DTYPES", "FUSED", "OPS", "DType", "Guard", "Kernel", "Problem", "Refusal", "Tolerance", "dtype"]
 
 # Every op that a decoder is made of and what it computes. m = tokens, n = output features, k = reduction.
 OPS: dict[str, str] = {
-    "linear": "y[m,n] = x[m,k] @ w[n,k].T (+ bias[n])",
+    "linear": "y[m,n] = x[m,k] @ w[n,k].T (+ bias[n]); optional: RMSNorm of x in front, SiLU(gate) * up and residual[m,n] behind",
     "quant_linear": "y[m,n] = x[m,k] @ dequantize(w)[n,k].T (+ bias[n])",
     "grouped_linear": "y[m,n] = x[m,k] @ w[expert[m],n,k].T",
     "embedding": "y[m,n] = w[token[m],n]",
@@ -34,6 +34,9 @@ OPS: dict[str, str] = {
     "silu_mul": "y[m,n] = gate[m,n] * sigmoid(gate[m,n]) * up[m,n]",
     "sample": "token = the first whose cumulative filtered probability exceeds u",
 }
+
+# What can be asked of a linear besides the product, in the order in which it is computed.
+FUSED = ("norm", "bias", "gated", "residual")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,15 @@ def dtype(name: str) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One call of an op, as a guard sees it. `arch` is the target of the tensors' own device."""
+    """One call of an op, as a guard sees it. `arch` is the target of the tensors' own device.
+
+    out:     dtype of y; x's where none is named
+    x_inner, w_inner: elements from one k to the next in x and w
+    fused:   which of FUSED the call wants
+    grad:    whether somebody will ask for a gradient
+    torch:   whether operands are torch tensors; on a GPU they always are, on a CPU numpy arrays unless it is said
+    card:    what the driver calls the device, where a choice may depend on more than its target
+    """
 
     op: str
     arch: Arch
@@ -73,17 +84,35 @@ class Problem:
     k: int = 1
     dtype: str = "f32"
     format: str | None = None
+    out: str | None = None
+    x_inner: int = 1
+    w_inner: int = 1
+    fused: tuple[str, ...] = ()
+    grad: bool = False
+    torch: bool | None = None
+    card: str | None = None
 
     def __post_init__(self) -> None:
         if self.op not in OPS:
             raise UnknownOpError(f"unknown op {self.op!r}; known ops: {', '.join(OPS)}")
         if min(self.m, self.n, self.k) < 0:
             raise ShapeError(f"m={self.m}, n={self.n}, k={self.k}: sizes are not negative")
+        for part in self.fused:
+            if part not in FUSED:
+                raise ShapeError(f"unknown fused part {part!r}; known parts: {', '.join(FUSED)}")
         object.__setattr__(self, "dtype", dtype(self.dtype).name)
+        object.__setattr__(self, "out", dtype(self.out).name if self.out else self.dtype)
+        object.__setattr__(self, "torch", self.arch.is_gpu if self.torch is None else self.torch)
 
     def __str__(self) -> str:
-        weights = f" format={self.format}" if self.format else ""
-        return f"{self.op} m={self.m} n={self.n} k={self.k} {self.dtype}{weights} on {self.arch}"
+        said = [f"{self.op} m={self.m} n={self.n} k={self.k} {self.dtype}"]
+        said += [f"format={self.format}"] if self.format else []
+        said += [f"out={self.out}"] if self.out != self.dtype else []
+        said += [f"{name}={step}" for name, step in (("x_inner", self.x_inner), ("w_inner", self.w_inner)) if step != 1]
+        said += [f"fused={','.join(self.fused)}"] if self.fused else []
+        said += ["with gradient"] if self.grad else []
+        said += ["of torch tensors"] if self.torch and not self.arch.is_gpu else []
+        return f"{' '.join(said)} on {self.arch}" + (f" ({self.card})" if self.card else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +141,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One body of an op. `switch` names the setting that takes it out of dispatch; `body` is where it runs."""
+    """One body of an op. `switch` names the setting that takes it out of dispatch; `body` is where it runs.
+
+    `note` says of a problem that it accepts how it would run, and where that choice comes from.
+    """
 
     name: str
     op: str
@@ -120,6 +152,7 @@ class Kernel:
     guards: tuple[Guard, ...] = ()
     switch: str | None = None
     body: str = "reference"
+    note: Callable[[Problem], str] | None = None
 
     def refusal(self, problem: Problem) -> Refusal | None:
         """The first guard that does not hold, in order; None means that the kernel accepts."""

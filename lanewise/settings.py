@@ -52,6 +52,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("CPU_ISA", str, None, "a CPU row of `lanewise targets`", "emit CPU kernels for a lower instruction set than the processor has"),
         Setting("CACHE_DIR", str, None, "a folder", "where compiled kernels are kept; ~/.cache/lanewise when unset"),
         Setting("CPU_KERNELS", _flag, True, "0 or 1", "0 takes the compiled CPU kernels out of dispatch"),
+        Setting("SKINNY", _flag, True, "0 or 1", "0 takes the skinny GPU kernel out of dispatch, and linear runs on BLAS"),
         Setting("REFERENCE", _flag, True, "0 or 1", "0 takes the reference kernels out of dispatch"),
     )
 }

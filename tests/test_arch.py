@@ -130,3 +130,22 @@ def test_a_system_without_cpuinfo_or_flags_gets_the_baseline(monkeypatch):
     arch.host.cache_clear()
     monkeypatch.setattr("pathlib.Path.read_text", missing)
     assert arch.host() is TARGETS["x86-64"]
+
+
+@pytest.mark.parametrize("name", ["gfx942:sramecc+:xnack-", "gfx1100", "sm_90"])
+def test_a_gpu_by_its_drivers_name_is_its_row_with_its_features(name):
+    assert arch.of_gpu(name) == arch.parse(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "gpu"), [("gfx1300:sramecc+", "amd", True), ("sm_999", "nvidia", True), ("xpu", "other", False), ("x86-64", "other", False)]
+)
+def test_an_unknown_gpu_gets_a_row_that_promises_nothing(name, vendor, gpu):
+    row = arch.of_gpu(name)
+    assert (str(row), row.vendor, row.is_gpu) == (name, vendor, gpu)
+    assert not any((row.triton, row.pdl, row.dot4, row.dot2_f16, row.dot2_bf16, row.matrix, row.wave, row.lds))
+
+
+def test_features_that_the_table_does_not_know_are_kept_as_the_driver_says_them():
+    assert str(arch.of_gpu("gfx1100:wings+")) == "gfx1100:wings+"
+    assert arch.of_gpu("gfx1100:wings+").triton

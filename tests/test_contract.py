@@ -126,3 +126,18 @@ def test_the_chain_bound_holds_for_its_number_of_roundings():
 def test_a_sum_too_long_for_its_accumulator_has_no_bound():
     with pytest.raises(ShapeError, match="k=2048 is too long for f16"):
         Tolerance.dot(2048, accumulate="f16")
+
+
+def test_a_problem_knows_what_the_call_wants_besides_the_product():
+    gpu, cpu = Problem("linear", arch.parse("gfx1100"), dtype="bfloat16"), Problem("linear", arch.parse("x86-64"))
+    assert (gpu.out, gpu.x_inner, gpu.w_inner, gpu.fused, gpu.grad, gpu.torch) == ("bf16", 1, 1, (), False, True)
+    assert (cpu.torch, Problem("linear", cpu.arch, torch=True).torch) == (False, True)
+    full = Problem("linear", gpu.arch, 1, 2, 3, "fp16", out="float32", x_inner=2, w_inner=5, fused=("norm", "bias"), grad=True, card="a card")
+    assert str(full) == "linear m=1 n=2 k=3 f16 out=f32 x_inner=2 w_inner=5 fused=norm,bias with gradient on gfx1100 (a card)"
+
+
+def test_a_problem_refuses_parts_and_types_that_do_not_exist():
+    with pytest.raises(ShapeError, match="unknown fused part 'wings'; known parts: norm, bias, gated, residual"):
+        Problem("linear", arch.parse("gfx1100"), fused=("norm", "wings"))
+    with pytest.raises(ShapeError, match="unknown dtype 'int4'"):
+        Problem("linear", arch.parse("gfx1100"), out="int4")

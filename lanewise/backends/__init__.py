@@ -7,6 +7,7 @@ from lanewise.backends.base import Backend, Batch, Distribution, Progress, Runne
 from lanewise.backends.reference import ReferenceBackend  # isort: skip (its kernels come before those that go in front of them)
 from lanewise.backends.cpu import kernels as _cpu_kernels  # noqa: F401  (importing it fills the registry)
 from lanewise.errors import DeviceError
+from lanewise.kernels.gpu import linear as _gpu_linear  # noqa: F401  (the same, for torch tensors)
 
 __all__ = ["DEVICES", "Backend", "Batch", "Distribution", "Progress", "Runner", "backend_for"]
 

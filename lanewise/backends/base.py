@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.backends.sample import Distribution
+from lanewise.contract import Guard
 from lanewise.files import ModelFile
 from lanewise.models.spec import ModelSpec
 
-__all__ = ["Backend", "Batch", "Distribution", "Progress", "Runner"]
+__all__ = ["NUMPY", "Backend", "Batch", "Distribution", "Progress", "Runner"]
+
+NUMPY = Guard("numpy", lambda p: not p.torch, "operands are torch tensors; this kernel takes numpy arrays")
 
 Ints = NDArray[np.int32]
 Progress = Callable[[str, int, int], None]

@@ -15,7 +15,7 @@ __all__ = ["MOST_LINES", "PROVERS", "ROOMS", "RULES", "RUNTIME", "gate"]
 # Lowest first. A room imports itself and what stands before it.
 ROOMS = (
     *("errors", "settings", "arch", "contract", "dispatch", "formats", "files", "oracle", "kernels", "ops", "models", "backends", "engine"),
-    *("serve", "integrations", "isa", "emulator", "prove", "bench", "evidence", "gates", "cli", "__main__"),
+    *("serve", "integrations", "nn", "isa", "emulator", "prove", "bench", "evidence", "gates", "cli", "__main__"),
 )
 # What proves the runtime is not part of it, though some of it stands lower than the command line, which may use both.
 PROVERS = frozenset(("isa", "emulator", "prove", "bench", "evidence", "gates"))
@@ -48,8 +48,8 @@ def imports_that_go_up(repo: Repo) -> Iterator[Complaint]:
             continue
         for line, _, name in imported(path, tree):
             parts = name.split(".")
-            # what `from lanewise import ...` gives comes from the engine
-            target = "engine" if parts[-1] in front and len(parts) == 2 else parts[1] if len(parts) > 1 else ""
+            # what `from lanewise import ...` gives, and is no room itself, comes from the engine or an integration
+            target = "engine" if parts[-1] in front - set(ROOMS) and len(parts) == 2 else parts[1] if len(parts) > 1 else ""
             if parts[0] != PACKAGE or target not in ROOMS:
                 continue
             up = ROOMS.index(target) > ROOMS.index(room)

@@ -116,8 +116,8 @@ PLANTS = (
         "not in the order",
         {
             "lanewise/backends/cpu/kernels.py": (
-                '_linear, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")',
-                '_linear, (_CPU, _F32), "CPU_KERNELS", "cpu"))',
+                '_linear, (_CPU, NUMPY, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")',
+                '_linear, (_CPU, NUMPY, _F32), "CPU_KERNELS", "cpu"))',
             )
         },
     ),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.arch import Arch
+from lanewise.backends.base import NUMPY
 from lanewise.contract import Guard, Kernel, Problem
 from lanewise.dispatch import register, select
 from lanewise.errors import DeviceError
@@ -72,7 +73,7 @@ def _sample(*arguments: Any) -> int:
     return sample(*arguments)
 
 
-register(Kernel("cpu_linear", "linear", _linear, (_CPU, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")
+register(Kernel("cpu_linear", "linear", _linear, (_CPU, NUMPY, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")
 register(
     Kernel("cpu_quant_linear", "quant_linear", _quant_linear, (_CPU, _F32, _FORMAT, _BLOCKS), "CPU_KERNELS", "cpu"),
     before="reference_quant_linear",

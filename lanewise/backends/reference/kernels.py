@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.backends import sample
+from lanewise.backends.base import NUMPY
 from lanewise.backends.reference import ops
 from lanewise.contract import Guard, Kernel, Problem
 from lanewise.dispatch import register
@@ -39,5 +40,5 @@ _BODIES: dict[str, Callable[..., Any]] = {
     "sample": sample.sample,
 }
 for _op, _body in _BODIES.items():
-    register(Kernel(f"reference_{_op}", _op, _body, (_HOST, _F32), "REFERENCE"))
+    register(Kernel(f"reference_{_op}", _op, _body, (_HOST, NUMPY, _F32), "REFERENCE"))
 register(Kernel("reference_quant_linear", "quant_linear", _quant_linear, (_HOST, _F32, _FORMAT, _BLOCKS), "REFERENCE"))

@@ -29,9 +29,9 @@ _COMBINED = 512  # rows of w that a program of `_combine` adds up
 @triton.jit
 def _rounded(value, out: tl.constexpr, INTERPRET: tl.constexpr):
     """float32 to the nearest `out`, ties to even."""
-    if INTERPRET and out == tl.bfloat16:  # Triton's interpreter cuts the lower half off; it is added up to here, NaN apart
+    if INTERPRET and out == tl.bfloat16:  # Triton's interpreter cuts the lower half off; here it is added up first, NaN apart
         bits = value.to(tl.uint32, bitcast=True)
-        nearest = bits + (0x7FFF + ((bits >> 16) & 1))
+        nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) & 0xFFFF0000
         value = tl.where(value == value, nearest, bits | 0x400000).to(tl.float32, bitcast=True)
     return value.to(out)
 
@@ -136,8 +136,9 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
     if K:
         k, w_row = K, W_ROW
     w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
-    begin, end = split * share, k
+    begin, end = 0, k
     if SPLIT:
+        begin = split * share
         end = tl.minimum(k, begin + share)
     if PDL:
         gdc_launch_dependents()
@@ -159,10 +160,12 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
         scale = 1.0
         if NORM:
             scale = _norm_scale(x_at, always, k, eps, X_ROWS, TILE)
-        total = tl.zeros((ROWS, TILE), tl.float32)
+        if AHEAD == 0:
+            total = tl.zeros((ROWS, TILE), tl.float32)
         for t in tl.static_range(AHEAD):
             x_tile = _x_tile(x_at, always, norm_at, scale, begin + t * TILE, end, TILE, WHOLE, NORM, INTERPRET)
-            total += held[t].to(tl.float32) * x_tile.to(tl.float32)
+            products = held[t].to(tl.float32) * x_tile.to(tl.float32)
+            total = products if t == 0 else total + products
         if LOOP:
             sums, scales = sums + (total,), scales + (scale,)
         else:
@@ -199,8 +202,9 @@ def _matrix(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row
     if K:
         k, w_row = K, W_ROW
     w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
-    begin, end = split * share, k
+    begin, end = 0, k
     if SPLIT:
+        begin = split * share
         end = tl.minimum(k, begin + share)
     if PDL:
         gdc_launch_dependents()

@@ -1,0 +1,1 @@
+"""Lanewise's kernels inside other libraries."""
