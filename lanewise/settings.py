@@ -5,13 +5,14 @@
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from lanewise.errors import SettingError
 
-__all__ = ["SETTINGS", "Setting", "enabled", "get"]
+__all__ = ["SETTINGS", "Setting", "enabled", "get", "switched"]
 
 
 def _positive(text: str) -> int:
@@ -19,6 +20,12 @@ def _positive(text: str) -> int:
     if value < 1:
         raise ValueError
     return value
+
+
+def _commit(text: str) -> str:
+    if len(text) != 40 or set(text) - set("0123456789abcdef"):
+        raise ValueError
+    return text
 
 
 def _flag(text: str) -> bool:
@@ -51,6 +58,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("PIN", _flag, False, "0 or 1", "1 ties each worker thread of the cpu device to a core"),
         Setting("CPU_ISA", str, None, "a CPU row of `lanewise targets`", "emit CPU kernels for a lower instruction set than the processor has"),
         Setting("CACHE_DIR", str, None, "a folder", "where compiled kernels are kept; ~/.cache/lanewise when unset"),
+        Setting("COMMIT", _commit, None, "40 hexadecimal digits", "the commit that these sources are a copy of, where no git is there to say so"),
         Setting("CPU_KERNELS", _flag, True, "0 or 1", "0 takes the compiled CPU kernels out of dispatch"),
         Setting("SKINNY", _flag, True, "0 or 1", "0 takes the skinny GPU kernel out of dispatch, and linear runs on BLAS"),
         Setting("REFERENCE", _flag, True, "0 or 1", "0 takes the reference kernels out of dispatch"),
@@ -73,3 +81,18 @@ def get(name: str) -> Any:
 def enabled(switch: str | None) -> bool:
     """Whether a kernel's switch leaves it on; a kernel without a switch always is."""
     return switch is None or bool(get(switch))
+
+
+@contextmanager
+def switched(name: str, text: str) -> Iterator[None]:
+    """The setting as if the environment said so, inside the block: the other arm of an A/B run."""
+    variable = SETTINGS[name].variable
+    before = os.environ.get(variable)
+    os.environ[variable] = text
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before

@@ -33,7 +33,7 @@ ROTATING = ("w", "keys", "values")  # inputs that a model has more of than a cac
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What an arm's name means. label: as it was given; isa: of a compiled body, else None."""
+    """What an arm's name means. label: as it was given; isa: of a body compiled for the CPU, else None."""
 
     label: str
     body: str
@@ -45,14 +45,15 @@ class Named:
 
 
 class Arm(Protocol):
-    """One arm. `nbytes` is what one call reads of the memory that rotates."""
+    """One arm. `nbytes` is what one call reads of the memory that rotates, `calls` how many a repeat holds."""
 
     spec: dict[str, Any]
     artifact: str
     nbytes: int
+    calls: int
 
     def seconds(self, repeats: int) -> tuple[int, float]:
-        """(monotonic ns of the start, seconds) of so many calls, each on the next copy, behind one that is not counted."""
+        """(monotonic ns of the start, seconds) of so many repeats, each call on the next copy, behind one that is not counted."""
         ...
 
     def output(self) -> NDArray[np.float32]:
@@ -103,6 +104,8 @@ def arm_for(name: Named, call: Call, inputs: dict[str, NDArray[Any]], pool: Thre
 class _Compiled:
     """Samples are walked by the threads in one piece, as a step of a model is."""
 
+    calls = 1
+
     def __init__(self, call: Call, isa: Isa, kernel: str, made: CpuCall, pool: ThreadPool) -> None:
         self.spec = {"device": "cpu", "body": "cpu", "isa": isa.name, "kernels": [k.name for k in kernels_of(call)]}
         self.artifact, self.nbytes = artifact(call, isa), made.nbytes
@@ -135,6 +138,8 @@ class _Compiled:
 
 class _Reference:
     """The reference body: numpy, on numpy's threads. Its inputs rotate too."""
+
+    calls = 1
 
     def __init__(self, call: Call, inputs: dict[str, NDArray[Any]], copies: int) -> None:
         problem = call.problem(host())

@@ -13,11 +13,16 @@ from typing import Any
 from lanewise.backends.memory import available
 from lanewise.bench.machine import peak_memory, surroundings
 
-__all__ = ["RULE", "ancestors", "left_out", "look", "trimmed"]
+__all__ = ["GPU_RULE", "RULE", "SLOWED", "ancestors", "left_out", "look", "trimmed"]
 
 RULE: dict[str, Any] = {"busy": 0.1, "throttled": True, "clock": None}
 """busy: most of one core that other processes may use; throttled: leave out a round in which a processor was slowed down for its heat or
 power; clock: most that the clock may fall, as a share. None does not look. On a CPU that rests between rounds the clock says little."""
+
+GPU_RULE: dict[str, Any] = {"busy": None, "throttled": True, "clock": None, "alone": True}
+"""Of a run on a GPU. A busy host does not slow down a graph that is replayed, so `busy` is not asked; alone: leave out a round in which
+another process computed on the GPU. Its clock is no reason, as it rests between rounds; that it was held down (SLOWED) is one."""
+SLOWED = ("power cap", "slowdown", "heat", "hardware heat", "power brake")
 
 _PROC = Path("/proc")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -70,6 +75,13 @@ def left_out(rule: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[
         grown = [name for name, count in after["throttle"].items() if count > before["throttle"].get(name, 0)]
         if grown:
             return f"throttled: {', '.join(grown)}"
+    for side in (before, after):
+        gpu = side.get("gpu") or {}
+        held = [name for name in gpu.get("throttle") or () if name in SLOWED]
+        if rule["throttled"] and held:
+            return f"the GPU was slowed down: {', '.join(held)}"
+        if rule.get("alone") and gpu.get("processes"):
+            return "another process computed on the GPU"
     if rule["clock"] is not None and before["clock_mhz"] and after["clock_mhz"] is not None:
         fall = 1 - after["clock_mhz"] / before["clock_mhz"]
         if fall > rule["clock"]:

@@ -16,9 +16,13 @@ from lanewise.kernels.cpu.isa import Isa
 from lanewise.kernels.cpu.probes import CHUNK_BYTES, LINE, int8_chunk_macs, int8_kernel, read_kernel
 from lanewise.kernels.cpu.threads import ThreadPool
 
-__all__ = ["Limits", "Probe", "probe_bytes"]
+__all__ = ["FLOAT_SIZE", "FLOAT_TURNS", "READ_TURNS", "Limits", "Probe", "gpu_probe_bytes", "probe_bytes"]
 
 _MOST_BYTES = 10**9
+READ_TURNS = 2  # times that a pass of a GPU reads its buffer
+FLOAT_SIZE, FLOAT_TURNS = 4096, 4  # rows and columns of a GPU's product, and how many a pass forms
+_MIB = 1 << 20
+_LEAST_GPU_BYTES = 1 << 30
 _CACHES = 4  # a buffer of this many last-level caches is read from memory
 _PASSES = 3  # of each probe in a round
 _INT8_SECONDS = 0.02
@@ -37,6 +41,11 @@ class Probe:
 def probe_bytes(cache: int | None) -> int:
     """Bytes to read so that caches do not help: 4 times the last-level cache, but at most 1 GB; 1 GB where it is unknown."""
     return min(_CACHES * cache, _MOST_BYTES) if cache else _MOST_BYTES
+
+
+def gpu_probe_bytes(cache: int | None) -> int:
+    """Bytes that the read probe of a GPU goes over: 4 times its L2 in whole MiB, and 1 GiB at least, as starting and ending show in less."""
+    return max(_CACHES * -(-(cache or 0) // _MIB) * _MIB, _LEAST_GPU_BYTES)
 
 
 class Limits:

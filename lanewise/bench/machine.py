@@ -51,14 +51,15 @@ def settings_now() -> dict[str, Any]:
 def commit(package: Path | None = None) -> dict[str, Any] | None:
     """{"id", "dirty"} of the checkout that the code runs from; None for an installed copy, or without git.
 
-    Only files that git tracks, or would, make it dirty.
+    Only files that git tracks, or would, make it dirty. Where git says nothing the setting does: every source's hash beside it shows
+    whether that was true.
     """
     package = package or Path(lanewise.__file__).parent
     top = _git(package, "rev-parse", "--show-toplevel")
     head = _git(package, "rev-parse", "HEAD")
     # A copy installed into an environment inside some other project's checkout is not of that project's commit.
     if top is None or head is None or Path(top).resolve() != package.parent.resolve():
-        return None
+        return {"id": named, "dirty": False} if (named := settings.get("COMMIT")) else None
     return {"id": head, "dirty": _git(package, "status", "--porcelain") != ""}
 
 

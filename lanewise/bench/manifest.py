@@ -216,14 +216,21 @@ _ARM = _among("a", "b")
 _RESAMPLES = _one(int, "between 100 and 20000", lambda v: 100 <= v <= 20_000)
 
 _NEIGHBOUR = _object({"pid": _WHOLE, "parent": _COUNT, "name": _TEXT, "cpu_seconds": _NUMBER})
+_GPU = _object(
+    {
+        "clock_mhz": _maybe(_NUMBER), "memory_clock_mhz": _maybe(_NUMBER), "temperature": _maybe(_NUMBER), "power": _maybe(_NUMBER),
+        "throttle": _maybe(_each(_TEXT)), "processes": _maybe(_each(_object({"pid": _COUNT, "memory": _maybe(_COUNT)}))),
+    }
+)  # fmt: skip
 _AROUND = _object(
     {
         "time": _NUMBER, "load": _maybe(_each(_NUMBER, 3, 3)), "ticks": _maybe(_mapping(_COUNT)), "clock_mhz": _maybe(_NUMBER),
         "temperature": _maybe(_NUMBER), "power": _maybe(_NUMBER), "throttle": _maybe(_mapping(_COUNT)), "neighbours": _maybe(_each(_NEIGHBOUR)),
-        "memory_available": _maybe(_COUNT), "peak_memory": _maybe(_COUNT),
-    }
+        "memory_available": _maybe(_COUNT), "peak_memory": _maybe(_COUNT), "gpu": _GPU,
+    },
+    optional=("gpu",),
 )  # fmt: skip
-_RULE = _object({"busy": _maybe(_POSITIVE), "throttled": _FLAG, "clock": _maybe(_SHARE)})
+_RULE = _object({"busy": _maybe(_POSITIVE), "throttled": _FLAG, "clock": _maybe(_SHARE), "alone": _FLAG}, optional=("alone",))
 _BOOTSTRAP = _object({"resamples": _RESAMPLES, "seed": _COUNT, "level": _LEVEL})
 _PLAN: dict[str, Check] = {
     "pairs": _one(int, "between 15 and 10000", lambda v: 15 <= v <= 10_000), "most_rounds": _WHOLE, "warmup": _COUNT,
@@ -271,11 +278,15 @@ def _round(sample: Check, probes: Check) -> Check:
 
 
 _PASSES = _each(_POSITIVE, 1)
-_PROBES = _object({"read": _object({"bytes": _WHOLE, "seconds": _PASSES}), "int8": _object({"macs": _WHOLE, "seconds": _PASSES})})
+_MACS = _object({"macs": _WHOLE, "seconds": _PASSES})
+_READ = _object({"bytes": _WHOLE, "seconds": _PASSES})
+_OF_CPU, _OF_GPU = _object({"read": _READ, "int8": _MACS}), _object({"read": _READ, "float": _MACS})
+_PROBES: Check = lambda value, at: (_OF_GPU if isinstance(value, dict) and "float" in value else _OF_CPU)(value, at)  # noqa: E731
 _KERNEL_SAMPLE = _object({"arm": _ARM, "seconds": _POSITIVE, "repeats": _WHOLE, "started": _COUNT})
 _COMMAND_SAMPLE = _object({"arm": _ARM, "value": _POSITIVE, "repeats": _WHOLE, "started": _COUNT})
 _RATIO: dict[str, Check] = dict.fromkeys(("median", "low", "high"), _maybe(_POSITIVE))
-_RATES = _object(dict.fromkeys(("seconds", "bytes_per_second", "operations_per_second", "of_read", "of_int8"), _maybe(_POSITIVE)))
+_RATE_NAMES = ("seconds", "bytes_per_second", "operations_per_second", "of_read", "of_int8", "of_float")
+_RATES = _object(dict.fromkeys(_RATE_NAMES, _maybe(_POSITIVE)), optional=("of_float",))
 _VALUE = _object({"value": _maybe(_POSITIVE)})
 
 

@@ -82,10 +82,11 @@ def _roofline(axes: Any, manifest: Mapping[str, Any]) -> None:
     """Operations a second over operations for each byte, under what the probes of the same rounds gave."""
     problem, figures, rounds = manifest["problem"], manifest["figures"], stats.kept(manifest["rounds"])
     intensity = problem["operations"] / problem["bytes"]
-    read, int8 = stats.peak(rounds, "read", "bytes"), 2 * stats.peak(rounds, "int8", "macs")
-    span = [min(intensity, int8 / read) / 8, max(intensity, int8 / read) * 8]
-    axes.plot([span[0], int8 / read], [read * span[0], int8], "-", color=_QUIET, label=f"read, {read / 1e9:.1f} GB/s")
-    axes.plot([int8 / read, span[1]], [int8, int8], "--", color=_QUIET, label=f"int8, {int8 / 1e9:.0f} Gop/s")
+    name = "float" if "float" in rounds[0]["probes"] else "int8"
+    read, top = stats.peak(rounds, "read", "bytes"), 2 * stats.peak(rounds, name, "macs")
+    span = [min(intensity, top / read) / 8, max(intensity, top / read) * 8]
+    axes.plot([span[0], top / read], [read * span[0], top], "-", color=_QUIET, label=f"read, {read / 1e9:.1f} GB/s")
+    axes.plot([top / read, span[1]], [top, top], "--", color=_QUIET, label=f"{name}, {top / 1e9:.0f} Gop/s")
     for arm, colour, mark in (("a", _A, "o"), ("b", _B, "s")):
         axes.plot([intensity], [figures[arm]["operations_per_second"]], mark, color=colour, label=f"{arm}: {manifest['arms'][arm]['label']}")
     axes.set(xscale="log", yscale="log", xlabel="operations / byte", ylabel="operations / s", title=f"roofline, {manifest['plan']['residency']}")

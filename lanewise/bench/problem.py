@@ -1,6 +1,7 @@
 """What `bench kernel` measures: one call of an op, what it moves and computes, and fresh random inputs for it."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,14 @@ from lanewise.bench.shapes import random_rows
 from lanewise.contract import OPS, Problem, dtype
 from lanewise.errors import LanewiseError, ShapeError, UnknownOpError
 
-__all__ = ["MEASURED", "Call", "amounts", "phase_of"]
+__all__ = ["MEASURED", "Call", "amounts", "phase_of", "question"]
 
 MEASURED = ("quant_linear", "linear", "attention")
 _MOST_DECODE = 16  # rows: more than one sequence decodes at a time, and no prompt is as short
 _KV_BYTES = 2  # of an element of the cache, float16
 _PAGE = 16  # positions
+_DRAWN = 1 << 22  # numbers at a time
+_DENSE = {"f32": "F32", "f16": "F16", "bf16": "BF16"}  # the format that holds weights of a dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ class Call:
     @property
     def weights(self) -> str:
         """The format of w; of attention that of the cache."""
-        return self.fmt or "F32"
+        return self.fmt or ("F32" if self.op == "attention" else _DENSE[self.dtype])
 
     def problem(self, arch: Arch) -> Problem:
         """The call as guards see it."""
@@ -74,7 +77,12 @@ class Call:
         return {**found, "phase": phase_of(self.m), "bytes": nbytes, "operations": operations}
 
     def inputs(self, seed: int) -> dict[str, NDArray[Any]]:
-        """x[m,k] and w[n,row bytes]; of attention q[m,heads,k], and keys and values [pages,16,kv_heads,k] in float16."""
+        """x[m,k] and w[n,row bytes]; of a linear in 16 bits w[n,k], both as float16 or as the bits of bf16 in uint16.
+
+        Of attention q[m,heads,k], and keys and values [pages,16,kv_heads,k] in float16.
+        """
+        if self.op == "linear" and self.dtype != "f32":
+            return {"x": _rounded(seed, 0, self.dtype, self.m, self.k), "w": _weights(seed, 1, self.dtype, self.n, self.k)}
         rng = np.random.default_rng(seed)
         if self.op != "attention":
             x = rng.standard_normal((self.m, self.k), np.float32)
@@ -87,6 +95,27 @@ class Call:
         weights = f" {self.fmt}" if self.fmt else f" {self.dtype}"
         heads = f" heads={self.heads} kv_heads={self.kv_heads}" if self.op == "attention" else ""
         return f"{self.op} m={self.m} n={self.n} k={self.k}{heads}{weights}"
+
+
+def _rounded(seed: int, stream: int, dtype: str, rows: int, k: int) -> NDArray[Any]:
+    """Normal numbers [rows, k], rounded to nearest even, some rows at a time: the head of a model does not fit in memory often."""
+    rng, fmt = np.random.default_rng((seed, stream)), formats.get(_DENSE[dtype])
+    made = np.empty((rows, k), np.float16 if dtype == "f16" else np.uint16)
+    step = max(1, _DRAWN // k)
+    for row in range(0, rows, step):
+        made[row : row + step] = fmt.quantize(rng.standard_normal((min(step, rows - row), k), np.float32)).view(made.dtype)
+    made.flags.writeable = False
+    return made
+
+
+# Runs of one shape with several m in turn have the same weights.
+_weights = functools.lru_cache(maxsize=1)(_rounded)
+
+
+def question(arms: Sequence[str], call: Call, device: str, residency: str, threads: int) -> str:
+    """What a run asks. Threads are those that compute; on a GPU there are none to name."""
+    asked = f"Is {arms[0]} or {arms[1]} faster at {call} on {device}, {residency}"
+    return asked + (f", {threads} thread{'' if threads == 1 else 's'}?" if device == "cpu" else "?")
 
 
 def phase_of(m: int) -> str:
@@ -102,7 +131,8 @@ def amounts(problem: Mapping[str, Any]) -> tuple[int, int]:
     """
     m, n, k = (problem[name] for name in ("m", "n", "k"))
     if problem["op"] != "attention":
-        return n * formats.get(problem.get("format", "F32")).row_bytes(k) + 4 * m * (k + n), 2 * m * n * k
+        number = dtype(problem.get("dtype", "f32"))
+        return n * formats.get(problem.get("format", _DENSE[number.name])).row_bytes(k) + number.size * m * (k + n), 2 * m * n * k
     heads, kv_heads = problem["heads"], problem["kv_heads"]
     seen = m * (n - m) + m * (m + 1) // 2  # the i-th of the last m tokens sees n - m + i positions
     return 2 * n * kv_heads * k * _KV_BYTES + 2 * m * heads * k * 4, 4 * heads * k * seen

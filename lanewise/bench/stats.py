@@ -21,6 +21,7 @@ FEWEST_PAIRS, MOST_PAIRS = 15, 10_000
 NO_DIFFERENCE = "no difference shown"
 _ORDERS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 _BLOCK = 1000  # resamples that are drawn at a time
+_MATRIX = ("f16", "bf16")  # dtypes whose products are those of the float probe
 _FLOATS = ("F32", "F16", "BF16")  # formats whose products are not those of the int8 probe
 
 
@@ -118,13 +119,18 @@ def _arm(arm: str, manifest: Mapping[str, Any], rounds: Sequence[Mapping[str, An
         return {"value": middle}
     problem = manifest["problem"]
     empty: dict[str, float | None] = dict.fromkeys(("seconds", "bytes_per_second", "operations_per_second", "of_read", "of_int8"))
+    probed = manifest["rounds"][0]["probes"]
+    empty |= {"of_float": None} if "float" in probed else {}
     if middle is None:
         return empty
-    peaks = {name: peak(rounds, name, amount) for name, amount in (("read", "bytes"), ("int8", "macs"))}
+    peaks = {name: peak(rounds, name, "bytes" if name == "read" else "macs") for name in probed}
     nbytes, operations = problem["bytes"] / middle, problem["operations"] / middle
     rates = {"seconds": middle, "bytes_per_second": nbytes, "operations_per_second": operations, "of_read": nbytes / peaks["read"]}
     integers = problem["op"] == "quant_linear" and problem.get("format") not in _FLOATS
-    return {**empty, **rates, "of_int8": operations / (2 * peaks["int8"]) if integers else None}  # a product and a sum each
+    for name, applies in (("int8", integers), ("float", problem.get("dtype") in _MATRIX)):
+        if applies and name in peaks:
+            rates[f"of_{name}"] = operations / (2 * peaks[name])  # a product and a sum each
+    return {**empty, **rates}
 
 
 def _ratios(groups: Sequence[Sequence[float]], how: Mapping[str, Any]) -> dict[str, Any]:

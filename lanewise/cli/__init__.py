@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from lanewise import __version__
-from lanewise.cli import ab, bench, bench_kernel, chat, evidence, explain, generate, inspect, quantize, targets
+from lanewise.cli import ab, bench, bench_kernel, bench_sweep, chat, evidence, explain, generate, inspect, quantize, targets, tune
 from lanewise.cli.terminal import complain
 from lanewise.errors import LanewiseError
 
@@ -69,9 +69,11 @@ def app() -> None:
     """Run quantized language models, and ask what would run them."""
 
 
-for _command in (generate.generate, chat.chat, inspect.inspect, quantize.quantize, explain.explain, targets.targets, bench.app, ab.ab, evidence.app):
+_MODELS = (generate.generate, chat.chat, inspect.inspect, quantize.quantize)
+for _command in (*_MODELS, explain.explain, targets.targets, bench.app, tune.tune, ab.ab, evidence.app):
     app.add_command(_command)
 bench.app.add_command(bench_kernel.kernel)
+bench.app.add_command(bench_sweep.sweep)
 
 
 def main() -> None:

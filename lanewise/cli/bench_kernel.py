@@ -22,10 +22,10 @@ __all__ = ["kernel"]
 @click.option("--heads", default=32, help="Of attention: heads of the queries.")
 @click.option("--kv-heads", default=8, help="Of attention: heads of keys and values.")
 @click.option("--ab", required=True, help="The two arms, with a comma between.")
-@click.option("--device", default="cpu", help="Where both run.")
+@click.option("--device", default="cpu", help="Where both run: cpu, or cuda, or cuda:1.")
 @options.threads
 @click.option("--pairs", default=30, help="Pairs of samples, at least 15; two are a round.")
-@click.option("--sample-ms", default=20.0, help="Least length of a sample, in ms; at least 0.2.")
+@click.option("--sample-ms", type=float, help="Least length of a sample, in ms; at least 0.2.", show_default="20, on a GPU 2")
 @click.option("--copies", type=int, help="Copies of the weights that rotate.", show_default="as many as make 4 last-level caches")
 @click.option("--cold", is_flag=True, help="Refuse a run whose weights a cache could hold.")
 @click.option("--seed", type=int, help="Same seed, same inputs and order.", show_default="a new one each time")
@@ -45,7 +45,7 @@ def kernel(
     device: str,
     threads: int | None,
     pairs: int,
-    sample_ms: float,
+    sample_ms: float | None,
     copies: int | None,
     cold: bool,
     seed: int | None,
@@ -56,9 +56,9 @@ def kernel(
     """Compare two kernels at one call of an op. OP is quant_linear, linear or attention.
 
     An arm of device cpu is an instruction set that the processor runs (a CPU row of `lanewise targets`, such as x86-64-v3), `cpu` for
-    the one that it would choose, or `reference` for the numpy body.
+    the one that it would choose, or `reference` for the numpy body. Arms of device cuda are `skinny` and `blas`, of linear in bf16 or fp16.
     """
-    from lanewise.bench.kernel import KernelPlan, bench_kernel
+    from lanewise.bench.kernel import KernelPlan, bench_kernel, command_of
     from lanewise.bench.problem import Call
 
     arms = [name.strip() for name in ab.split(",")]
@@ -66,15 +66,9 @@ def kernel(
         raise LanewiseError(f"--ab names {len(arms)} arm{'' if len(arms) == 1 else 's'}; it takes two, with a comma between")
     where, picture = destination(record), plotted(plot)
     call = Call(op, m, n, k, fmt, dtype, heads, kv_heads)
-    plan = KernelPlan(call, (arms[0], arms[1]), device, pairs, threads, copies, cold, sample_ms / 1e3, seed)
-    command = ["lanewise", "bench", "kernel", op, "--m", str(m), "--n", str(n), "--k", str(k)]
-    command += (["--format", fmt] if fmt else ["--dtype", dtype]) + ["--ab", ",".join(arms), "--device", device, "--pairs", str(pairs)]
-    command += ["--heads", str(heads), "--kv-heads", str(kv_heads)] if op == "attention" else []
-    for name, value in (("--threads", threads), ("--copies", copies), ("--seed", seed)):
-        command += [name, str(value)] if value is not None else []
-    command += ["--sample-ms", f"{sample_ms:g}", *(["--cold"] if cold else [])]
+    plan = KernelPlan(call, (arms[0], arms[1]), device, pairs, threads, copies, cold, None if sample_ms is None else sample_ms / 1e3, seed)
     with Progress() as bar:
-        found = bench_kernel(plan, command, bar)
+        found = bench_kernel(plan, command_of(plan), bar)
     written(found, where)
     print_run(found, as_json, _print)
     if picture is not None:
@@ -88,11 +82,13 @@ def _print(found: dict[str, Any]) -> None:
     click.echo(f"operands: {size(plan['buffers_bytes'])} in rotation beside {beside}: {plan['residency']}; phase {problem['phase']}")
     same = arms["a"]["output"] == arms["b"]["output"]
     click.echo(f"outputs:  {'the same bits' if same else 'different bits'}\n")
+    limit = "float" if "of_float" in found["figures"]["a"] else "int8"
     rows = []
     for key in ("a", "b"):
         one, witness = found["figures"][key], arms[key]["witness"]
         microseconds = "" if one["seconds"] is None else f"{1e6 * one['seconds']:.1f}"
-        speeds = (rate(one["bytes_per_second"], "GB/s"), share(one["of_read"]), rate(one["operations_per_second"], "Gop/s"), share(one["of_int8"]))
+        moved, computed = rate(one["bytes_per_second"], "GB/s"), rate(one["operations_per_second"], "Gop/s")
+        speeds = (moved, share(one["of_read"]), computed, share(one[f"of_{limit}"]))
         rows.append((key, arms[key]["label"], f"{witness['kernel']} ({witness['isa']})", microseconds, *speeds))
-    head = ("arm", "", "kernel", "us", "moved", "of read", "computed", "of int8")
-    print_table(head, rows, right=("us", "moved", "of read", "computed", "of int8"))
+    head = ("arm", "", "kernel", "us", "moved", "of read", "computed", f"of {limit}")
+    print_table(head, rows, right=head[3:])

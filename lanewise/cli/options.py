@@ -12,7 +12,9 @@ from lanewise.errors import LanewiseError
 if TYPE_CHECKING:
     from lanewise.engine import LLM, Completion
 
-__all__ = ["context", "decoded", "device", "emit", "model", "note_all", "quiet", "sampling", "speed", "system", "threads"]
+__all__ = [
+    "context", "decoded", "device", "emit", "model", "note_all", "numbers", "quiet", "sampling", "shapes_of", "speed", "system", "threads",
+]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -47,6 +49,23 @@ def sampling(max_tokens: int) -> Callable[[_F], _F]:
         return click.option("--max-tokens", "-n", default=max_tokens, help="Most tokens to generate.")(command)
 
     return add
+
+
+def numbers(option: str, text: str) -> tuple[int, ...]:
+    """`1,2,4` as numbers. Raises LanewiseError, naming the option, for anything else."""
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise LanewiseError(f"{option} is {text[:64]!r}; it takes numbers with commas between, such as 1,2,4") from None
+
+
+def shapes_of(text: str) -> tuple[tuple[int, int], ...]:
+    """`4096x4096,1024x2048` as (n, k). Raises LanewiseError for anything else."""
+    try:
+        pairs = [tuple(int(number) for number in word.lower().split("x")) for word in text.split(",")]
+        return tuple((n, k) for n, k in pairs)
+    except ValueError:
+        raise LanewiseError(f"--shapes is {text[:64]!r}; it takes shapes with commas between, such as 4096x4096,1024x2048") from None
 
 
 def decoded(raw: bytes, what: str) -> str:

@@ -17,6 +17,7 @@ from lanewise.bench.rounds import BOOTSTRAP, most_rounds
 from lanewise.bench.stats import FEWEST_PAIRS, NO_DIFFERENCE
 from lanewise.engine.pages import PAGE_SIZE
 from lanewise.errors import LanewiseError
+from lanewise.evidence.gpu import check_gpu, check_gpu_arm, check_gpu_plan, is_gpu
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 from lanewise.formats import FORMATS
@@ -30,7 +31,9 @@ _REFERENCE = "lanewise/backends/reference/ops.py"
 
 def check_claims(found: Mapping[str, Any]) -> list[Reason]:
     """Every reason that lies in what the manifest claims; the verdict is `check_verdict`."""
-    reasons = [*_commit(found), *_plan(found["plan"]), *_arms(found), *_machine(found)]
+    reasons = [*_commit(found), *_plan(found["plan"], on_gpu=is_gpu(found)), *_arms(found), *_machine(found)]
+    if is_gpu(found):
+        reasons += check_gpu(found, operand_bytes(found["problem"]) if found["problem"] else 0)
     if found["kind"] == "kernel":
         reasons += [*_problem(found["problem"]), *_residency(found), *_inputs(found)]
         reasons += [reason for name in ("a", "b") for reason in _ran(name, found)]
@@ -71,7 +74,7 @@ def _commit(found: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("source", "sources", "the hash of every source file of the package", "none")
 
 
-def _plan(plan: Mapping[str, Any]) -> Iterator[Reason]:
+def _plan(plan: Mapping[str, Any], *, on_gpu: bool) -> Iterator[Reason]:
     """A plan may be stricter than this, and not laxer."""
     rule = plan["rule"]
     for name, value in BOOTSTRAP.items():
@@ -81,7 +84,9 @@ def _plan(plan: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("plan", "plan.most_rounds", f"{most_rounds(plan['pairs'])}, for {plan['pairs']} pairs", str(plan["most_rounds"]))
     if plan.get("min_seconds", SHORTEST) < SHORTEST:
         yield Reason("plan", "plan.min_seconds", f"{SHORTEST:g} or more", shown(plan["min_seconds"]))
-    if rule["busy"] is None or rule["busy"] > RULE["busy"]:
+    if on_gpu:
+        yield from check_gpu_plan(plan)
+    elif rule["busy"] is None or rule["busy"] > RULE["busy"]:
         yield Reason("plan", "plan.rule.busy", f"at most {RULE['busy']} of a core for others", shown(rule["busy"]))
     if not rule["throttled"]:
         yield Reason("plan", "plan.rule.throttled", "rounds that were throttled are left out", shown(rule["throttled"]))
@@ -160,6 +165,8 @@ def _residency(found: Mapping[str, Any]) -> Iterator[Reason]:
     size = operand_bytes(found["problem"])
     if size and (plan["buffers_bytes"] < size or plan["buffers_bytes"] % size):
         yield Reason("residency", "plan.buffers_bytes", f"copies of the {size} bytes that a call reads", str(plan["buffers_bytes"]))
+    if is_gpu(found):
+        return  # memory and probes of its own
     peak = found["rounds"][-1]["after"]["peak_memory"]
     if peak is not None and peak < plan["buffers_bytes"]:
         yield Reason("residency", "plan.buffers_bytes", f"at most {peak}, the most memory that the process had", str(plan["buffers_bytes"]))
@@ -194,9 +201,10 @@ def _ran(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     for key in ("body", "isa"):
         if spec.get(key) != witness[key]:
             yield Reason("witness", f"{where}.{key}", f"{shown(spec.get(key))}, as its spec says", shown(witness[key]))
-    if spec.get("device") != "cpu":
-        yield Reason("witness", f"arms.{name}.spec.device", "'cpu', where these kernels run", shown(spec.get("device")))
-    yield from _named(name, arm)
+    where_run = _gpu_name(found) if is_gpu(found) else "cpu"
+    if spec.get("device") != where_run:
+        yield Reason("witness", f"arms.{name}.spec.device", f"{where_run!r}, where these kernels run", shown(spec.get("device")))
+    yield from check_gpu_arm(name, found) if is_gpu(found) else _named(name, arm)
     kernels = [kernel.name for kernel in dispatch.kernels() if kernel.op == problem["op"] and kernel.body == witness["body"]]
     if witness["kernel"] not in kernels:
         yield Reason(
@@ -213,7 +221,14 @@ def _ran(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     least = sum(s["repeats"] + 1 for s in samples)  # each sample follows a call that is not counted
     if witness["calls"] < least:
         yield Reason("witness", f"{where}.calls", f"{least} or more, for its samples", str(witness["calls"]))
-    yield from _made_of(name, arm, found)
+    if not is_gpu(found):
+        yield from _made_of(name, arm, found)
+
+
+def _gpu_name(found: Mapping[str, Any]) -> str:
+    """The device as both arms have it: cuda, or cuda:1."""
+    device = str(found["arms"]["a"]["spec"].get("device"))
+    return device if re.fullmatch(r"cuda(:\d+)?", device) else "cuda"
 
 
 def _named(name: str, arm: Mapping[str, Any]) -> Iterator[Reason]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lanewise.bench.problem import question
+from lanewise.contract import dtype
 from lanewise.errors import LanewiseError
 from lanewise.evidence.claims import call_of, operand_bytes
 from lanewise.evidence.reasons import Reason
@@ -10,7 +12,6 @@ from lanewise.evidence.recompute import shown
 
 __all__ = ["check_command"]
 
-_ALIASES = {"fp32": "f32", "float32": "f32"}
 _FREE = frozenset(("--record", "--plot"))  # options that name nothing that a manifest holds as such
 _FLAGS = frozenset(("--cold", "--json", "--lower-is-better", "--higher-is-better"))
 _SOMETIMES = frozenset(("--seed", "--threads", "--copies"))  # written only where they were given
@@ -27,7 +28,7 @@ def _kernel(words: list[str], found: Mapping[str, Any]) -> Iterator[Reason]:
     sizes = ("m", "n", "k", "heads", "kv_heads", "format", "dtype")
     truth = {f"--{name.replace('_', '-')}": problem[name] for name in sizes if name in problem}
     truth |= {"--pairs": plan["pairs"], "--seed": plan["seed"], "--threads": plan["threads"], "--sample-ms": f"{plan['min_seconds'] * 1e3:g}"}
-    truth |= {"--ab": f"{arms['a']['label']},{arms['b']['label']}", "--device": "cpu"}
+    truth |= {"--ab": f"{arms['a']['label']},{arms['b']['label']}", "--device": arms["a"]["spec"].get("device")}
     truth["--copies"] = plan["buffers_bytes"] // (operand_bytes(problem) or 1)
     yield from _options(words, ["lanewise", "bench", "kernel", problem["op"]], truth)
     if "--cold" in words and plan["residency"] != "cold":
@@ -70,7 +71,14 @@ def _same(word: str, value: Any) -> bool:
     try:
         return float(word) == float(value)
     except (TypeError, ValueError):
-        return word.lower() == str(value).lower() or _ALIASES.get(word.lower()) == value
+        return word.lower() == str(value).lower() or _dtype(word.lower()) == value
+
+
+def _dtype(word: str) -> str | None:
+    try:
+        return dtype(word).name
+    except LanewiseError:
+        return None
 
 
 def _label(name: str, arm: Mapping[str, Any]) -> Iterator[Reason]:
@@ -93,7 +101,7 @@ def _question(found: Mapping[str, Any]) -> Iterator[Reason]:
             call = call_of(found["problem"])
         except LanewiseError:
             return  # the problem is refused already
-        threads = f"{plan['threads']} thread{'' if plan['threads'] == 1 else 's'}"
-        asked = f"Is {a} or {b} faster at {call} on cpu, {plan['residency']}, {threads}?"
+        device = str(found["arms"]["a"]["spec"].get("device"))
+        asked = question((a, b), call, device, plan["residency"], plan["threads"])
     if found["question"] != asked:
         yield Reason("question", "question", shown(asked), shown(found["question"]))

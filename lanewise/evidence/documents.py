@@ -26,7 +26,7 @@ _LEAST = re.compile(r"\b(?:at least|more than|over|no less than)$", re.IGNORECAS
 _PHASES = {"decode": "decode", "decoding": "decode", "prefill": "prefill", "prompt": "prefill", "prompts": "prefill"}
 # The figures that a unit can belong to; a number without one of these may be any.
 _KINDS: dict[str, tuple[str, ...]] = {
-    "%": ("of_read", "of_int8", "of_read_at_size", "spread"),
+    "%": ("of_read", "of_int8", "of_float", "of_read_at_size", "spread"),
     "tok/s": ("rate.median", "rate.best"),
     "tokens/s": ("rate.median", "rate.best"),
     "GMAC/s": ("macs_per_second", "int8.median", "int8.best"),

@@ -1,13 +1,16 @@
 """Make again, on this machine, what a bundle gives only the hash of: the arms' machine code and the inputs."""
 
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from typing import Any
 
+from lanewise import arch
 from lanewise.bench.cpu_call import kernels_of
+from lanewise.bench.gpu_code import compiled_again
 from lanewise.bench.machine import versions
 from lanewise.bench.manifest import digest
 from lanewise.bench.problem import Call
-from lanewise.errors import LanewiseError
+from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.evidence.claims import call_of
 from lanewise.evidence.reasons import Reason
 from lanewise.kernels.cpu.compile import compile_object
@@ -33,8 +36,10 @@ def check_recompiled(found: Mapping[str, Any]) -> list[Reason]:
 
 def _code(name: str, found: Mapping[str, Any], call: Call) -> Iterator[Reason]:
     arm = found["arms"][name]
+    if arm["witness"]["body"] == "gpu":
+        yield from _gpu_code(name, found)
     if arm["witness"]["body"] != "cpu":
-        return  # a body of numpy is source, whose hash is checked as that
+        return  # a body of numpy is source, whose hash is checked as that, and BLAS is its versions
     if call.op == "attention" and call.k > _MOST_HEAD:
         yield Reason("recompile", "problem.k", f"a head of at most {_MOST_HEAD}", str(call.k))
         return
@@ -51,6 +56,30 @@ def _code(name: str, found: Mapping[str, Any], call: Call) -> Iterator[Reason]:
         yield Reason("recompile", f"arms.{name}.artifact", "the compiler that was measured", ", ".join(other))
     else:
         yield Reason("artifact", f"arms.{name}.artifact", f"{now[0]}, for {arm['witness']['isa']}", arm["artifact"])
+
+
+def _gpu_code(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
+    """Triton compiles for a GPU that is not here: what the spec describes must be what was measured."""
+    arm, card, where = found["arms"][name], found["machine"].get("gpu"), f"arms.{name}.artifact"
+    row = arch.TARGETS.get(str(card.get("row"))) if isinstance(card, dict) else None
+    compiled = arm["spec"].get("compiled")
+    if row is None or not isinstance(compiled, list):
+        return  # refused already
+    try:
+        here = metadata.version("triton")
+    except metadata.PackageNotFoundError:
+        yield Reason("recompile", where, "Triton, which the kernels were compiled with", "no Triton here")
+        return
+    if here != (there := found["versions"].get("triton")):
+        yield Reason("recompile", where, "the compiler that was measured", f"triton {there} there and {here} here")
+        return
+    try:
+        now = compiled_again(compiled, row)
+    except (EvidenceError, ImportError) as error:
+        yield Reason("recompile", f"arms.{name}.spec.compiled", "kernels that can be compiled again", str(error)[:200])
+        return
+    if arm["artifact"] != now:
+        yield Reason("artifact", where, f"{now}, for {row.name}", arm["artifact"])
 
 
 def _isas(name: str) -> list[Isa]:

@@ -20,6 +20,7 @@ _GIT_SECONDS = 60
 _PACKAGE = "lanewise"
 # What the machine code of a kernel and the bytes that it reads are made of; for a model also how it becomes a step.
 _OF_KERNELS = (f"{_PACKAGE}/kernels/", f"{_PACKAGE}/formats/", f"{_PACKAGE}/arch.py")
+_OF_GPUS = (f"{_PACKAGE}/kernels/gpu/", f"{_PACKAGE}/ops.py", f"{_PACKAGE}/dispatch.py", f"{_PACKAGE}/arch.py")
 _OF_MODELS = (*_OF_KERNELS, f"{_PACKAGE}/models/", f"{_PACKAGE}/backends/")
 _CLOCK = timedelta(minutes=5)  # how far the clocks of two machines may lie apart
 _SHOWN = 4  # files of one kind that are named; of the others the number is given
@@ -148,7 +149,7 @@ def _sources(claimed: Mapping[str, str], at_commit: Mapping[str, str]) -> list[R
 
 
 def _stale(bundle: Bundle, at_commit: Mapping[str, str], repo: Repo) -> list[Reason]:
-    matters: tuple[str, ...] = _OF_MODELS if bundle.is_record else _OF_KERNELS
+    matters: tuple[str, ...] = _OF_MODELS if bundle.is_record else _OF_GPUS if "gpu" in bundle.manifest["machine"] else _OF_KERNELS
     if not bundle.is_record and bundle.manifest["kind"] == "command":
         matters = (f"{_PACKAGE}/",) if _runs_lanewise(bundle.manifest) else ()
     measured = at_commit if bundle.is_record else bundle.manifest["sources"]

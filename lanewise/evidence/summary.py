@@ -50,6 +50,8 @@ def about(bundle: Bundle) -> list[tuple[str, str]]:
     """Where, when, how and with what."""
     found = bundle.manifest
     commit, machine = found["commit"], found["machine"]
+    gpu = machine.get("gpu")
+    card = [("GPU", ", ".join(f"{name} {value}" for name, value in gpu.items()))] if isinstance(gpu, dict) else []
     rows = [("bundle", bundle.id), ("command", " ".join(map(str, found["command"])))]
     if bundle.is_record:
         run = found["run"]
@@ -61,6 +63,7 @@ def about(bundle: Bundle) -> list[tuple[str, str]]:
         ("began, ended", f"{found['began']}, {found['ended']}"),
         ("commit", "unknown" if commit is None else f"{commit['id'][:12]}{', with changes' if commit['dirty'] else ', clean tree'}"),
         ("machine", f"{machine.get('cpu', '')}, {machine.get('row', '')}, {machine.get('usable_cores', '?')} cores, {machine.get('system', '')}"),
+        *card,
         ("versions", ", ".join(f"{name} {version}" for name, version in found["versions"].items())),
     ]
 
@@ -84,12 +87,13 @@ def arms(bundle: Bundle) -> Table:
     if found["kind"] == "command":
         rows = [(arm, str(found["arms"][arm]["label"]), quantity(figures[arm]["value"], ""), _spec(found["arms"][arm])) for arm in ("a", "b")]
         return ("arm", "label", "median", "what ran"), rows
-    head = ("arm", "label", "time", "bytes", "operations", "of read", "of int8", "what ran")
+    limit = "float" if "of_float" in figures["a"] else "int8"
+    head = ("arm", "label", "time", "bytes", "operations", "of read", f"of {limit}", "what ran")
     kernels = []
     for arm in ("a", "b"):
         one, witness = figures[arm], found["arms"][arm]["witness"]
         rates = (quantity(one["seconds"], "s"), quantity(one["bytes_per_second"], "B/s"), quantity(one["operations_per_second"], "op/s"))
-        shares = (_share(one["of_read"]), _share(one["of_int8"]))
+        shares = (_share(one["of_read"]), _share(one[f"of_{limit}"]))
         kernels.append((arm, str(found["arms"][arm]["label"]), *rates, *shares, f"{witness['kernel']}, {witness['isa']}, m {witness['m']}"))
     return head, kernels
 

@@ -238,8 +238,10 @@ def _only_one(nbytes, what):
         (lambda: plan(threads=0), SettingError, "it takes a positive number"),
         (lambda: plan(copies=0), EvidenceError, "there is at least 1"),
         (lambda: plan(seed=-1), EvidenceError, "a number from 0 on"),
-        (lambda: plan(device="cuda"), DeviceError, "GPUs are not supported by this version"),
-        (lambda: plan(device="reference"), DeviceError, "the reference is an arm there"),
+        (lambda: plan(device="cuda:7"), DeviceError, "there is no device cuda:7: PyTorch sees"),
+        (lambda: plan(device="cuda:x"), DeviceError, "is no GPU; one is called cuda"),
+        (lambda: plan(device="cpu:1"), DeviceError, "device 'cpu:1' is not available"),
+        (lambda: plan(device="reference"), DeviceError, "the reference is an arm of the cpu"),
         (lambda: plan(Call("linear", 1, 8, 8, dtype="bf16")), NoKernelError, "activations are bf16"),
         (lambda: plan(Call("attention", 1, 8, 24)), NoKernelError, "not a multiple of 16 lanes"),
         (lambda: plan(Call("quant_linear", 10**9, 10**9, 256, "Q8_0")), DeviceError, "the operands of quant_linear"),
@@ -284,11 +286,13 @@ def test_a_sample_that_is_too_short_is_made_again_with_more_repeats():
     from lanewise.bench.kernel import _sample
 
     class Quick:
+        calls = 3
+
         def seconds(self, repeats):
             return 5, 1e-4 * repeats
 
     repeats = {"a": 1}
-    assert _sample("a", Quick(), repeats, 2e-4) == {"arm": "a", "seconds": 2e-4, "repeats": 2, "started": 5}
+    assert _sample("a", Quick(), repeats, 2e-4) == {"arm": "a", "seconds": 2e-4, "repeats": 6, "started": 5}
     assert repeats == {"a": 2}
 
 

@@ -1,0 +1,146 @@
+"""The machine code of a GPU arm: which Triton kernels ran, cut how, and a hash of their code that is the same in any checkout.
+
+What ran is described well enough to be compiled again where no GPU is. A vendor's library has no code to look at: it is known by versions.
+"""
+
+import importlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lanewise.arch import Arch
+from lanewise.bench.manifest import digest
+from lanewise.errors import EvidenceError
+
+__all__ = ["HOME", "LIBRARIES", "artifact", "blas_artifact", "compiled_again", "described", "description", "plain", "recorded"]
+
+HOME = "lanewise.kernels.gpu."  # the only place that kernels are imported from when a bundle names one
+LIBRARIES = ("torch", "cuda", "cublas", "hip")  # the versions that the vendor's product is known by
+_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion", "waves_per_eu")
+_CODE = ("ptx", "amdgcn")
+# Where the source lies, and what only a debugger reads.
+_ELSEWHERE = re.compile(r"\s*(\.file|\.loc|\.version|\.ident|\.cfi_\w+|//|;|(\$L__|\.L)(tmp|func_|info_)\w*:)")
+_DEBUG = re.compile(r"\s*\.section\s+\"?\.(debug|note|AMDGPU\.csdata)")
+
+
+@contextmanager
+def recorded() -> Iterator[list[Any]]:
+    """The compiled kernels that Triton launches inside the block, each once, in the order in which they first ran."""
+    from triton.runtime.jit import JITFunction
+
+    found: list[Any] = []
+    plain_run = JITFunction.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kernel = plain_run(self, *args, **kwargs)
+        if kernel is not None and all(kernel is not one for one in found):
+            found.append(kernel)
+        return kernel
+
+    JITFunction.run = run
+    try:
+        yield found
+    finally:
+        JITFunction.run = plain_run
+
+
+def described(kernel: Any) -> dict[str, Any]:
+    """What a compiled kernel was made of."""
+    return description(kernel.src.fn, kernel.src.signature, kernel.src.constants, kernel.src.attrs, kernel.metadata)
+
+
+def description(function: Any, signature: Any, constants: Any, attributes: Any, options: Any) -> dict[str, Any]:
+    """Function, types, constants, what is known of the arguments, and options, as JSON."""
+    return {
+        "function": f"{function.__module__}:{function.__name__}",
+        "signature": {name: str(kind) for name, kind in signature.items()},
+        "constants": [[list(path), _value(value)] for path, value in constants.items()],
+        "attributes": [[list(path), [list(one) for one in pairs]] for path, pairs in attributes.items()],
+        "options": {name: getattr(options, name) for name in _OPTIONS if getattr(options, name, None) is not None},
+    }
+
+
+def artifact(kernels: Sequence[Any]) -> str:
+    """The hash of the code of compiled kernels, one behind the other."""
+    return digest("".join(plain(_code(kernel)) for kernel in kernels).encode())
+
+
+def plain(code: str) -> str:
+    """Assembly without paths, line numbers, versions of the assembler, and what is there for debuggers.
+
+    >>> plain('.version 8.7\\n.target x\\n\\t.loc 1 2 3 // a.py:2\\n\\tret;\\n.section .debug_str\\n{\\n.b8 47\\n}\\n')
+    '.target x\\n\\tret;\\n'
+    """
+    kept: list[str] = []
+    for line in code.splitlines():
+        if _DEBUG.match(line):
+            break
+        if line.strip() and not _ELSEWHERE.match(line):
+            kept.append(line.split("//")[0].rstrip())
+    return "".join(f"{line}\n" for line in kept)
+
+
+def compiled_again(spec: Sequence[Mapping[str, Any]], row: Arch) -> str:
+    """The artifact of kernels that are described so, compiled here for a target that need not be.
+
+    Raises EvidenceError where a description names nothing that can be compiled, and ImportError where Triton is missing.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.runtime.jit import JITFunction
+
+    nvidia = row.vendor == "nvidia"
+    target = GPUTarget("cuda" if nvidia else "hip", int(row.name.rpartition("_")[2]) if nvidia else row.name, row.wave)
+    made = []
+    for one in spec:
+        try:
+            function = _function(one["function"])
+            if not isinstance(function, JITFunction):
+                raise EvidenceError(f"{one['function'][:100]} is no compiled kernel here")
+            attributes = {tuple(path): [list(pair) for pair in pairs] for path, pairs in one["attributes"]}
+            constants = {tuple(path): _again(value) for path, value in one["constants"]}
+            source = ASTSource(function, dict(one["signature"]), constants, attributes)
+            options = {name: value for name, value in one["options"].items() if name in _OPTIONS}
+            made.append(triton.compile(source, target=target, options=options))
+        except EvidenceError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what a forged description does inside a compiler, it may do
+            words = " ".join(str(error).split())[:100]
+            raise EvidenceError(f"{str(one)[:40]}: {type(error).__name__}: {words}") from None
+    return artifact(made)
+
+
+def blas_artifact(versions: Mapping[str, str]) -> str:
+    """What stands for the code of the vendor's library: the hash of the versions that it is known by."""
+    return digest("".join(f"{name} {versions[name]}\n" for name in LIBRARIES if name in versions).encode())
+
+
+def _function(name: str) -> Any:
+    module, _, attribute = str(name).partition(":")
+    if not module.startswith(HOME) or not re.fullmatch(r"[\w.]+", module) or not attribute.isidentifier():
+        raise EvidenceError(f"{name[:100]!r} is no kernel of {HOME.rstrip('.')}")
+    return getattr(importlib.import_module(module), attribute, None)
+
+
+def _code(kernel: Any) -> str:
+    return str(next(kernel.asm[name] for name in _CODE if name in kernel.asm))
+
+
+def _value(value: Any) -> Any:
+    """A constant as JSON. Types of Triton are objects with their name; what cannot be written cannot be compiled again."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return {"type": str(value)}
+
+
+def _again(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    import triton.language as tl
+
+    kinds = {str(kind): kind for kind in (tl.bfloat16, tl.float16, tl.float32, tl.float64, tl.int8, tl.int32, tl.int64, tl.uint8)}
+    if value.get("type") not in kinds:
+        raise EvidenceError(f"a constant is {str(value)[:64]}, which is nothing that a kernel is compiled with")
+    return kinds[value["type"]]

@@ -1,0 +1,72 @@
+"""`lanewise tune`: find the fastest configurations of the GPU kernels on the card that is here."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lanewise.cli.options import numbers, shapes_of
+from lanewise.cli.terminal import Progress, as_json, complain, print_json, print_table
+from lanewise.errors import DeviceError, LanewiseError
+
+if TYPE_CHECKING:
+    from lanewise.kernels.gpu.table import Table
+
+__all__ = ["tune"]
+
+
+@click.command()
+@click.option("--device", default="cuda", help="The GPU: cuda, or cuda:1.")
+@click.option("--shapes", help="Weights as NxK, with commas.", show_default="those of Qwen3 models")
+@click.option("--n", type=int, help="Output features of one shape.")
+@click.option("--k", type=int, help="Reduction of one shape.")
+@click.option("--m", default="1,2,3,4,8,16", help="Tokens, with commas.")
+@click.option("--dtype", default="bf16,f16", help="Types, with commas.")
+@click.option("--seconds", default=20.0, help="Most for one shape, m and type, compiling left out.")
+@click.option("--write", is_flag=True, help="Write the table into the cache directory, where `linear` looks for it.")
+@click.option("--out", help="Write the table to this file.")
+@as_json
+def tune(
+    device: str, shapes: str | None, n: int | None, k: int | None, m: str, dtype: str, seconds: float, write: bool, out: str | None, as_json: bool
+) -> None:
+    """Measure candidate configurations of the skinny kernel on a GPU, and BLAS beside them."""
+    from lanewise.contract import dtype as known
+    from lanewise.kernels.gpu.table import user_path
+
+    if (n is None) != (k is None) or (n is not None and shapes is not None):
+        raise LanewiseError("one shape is --n with --k, and several are --shapes 4096x4096,1024x2048")
+    found = ((n, k),) if n is not None and k is not None else shapes_of(shapes) if shapes is not None else _usual()
+    rows, dtypes = numbers("--m", m), tuple(known(name.strip()).name for name in dtype.split(","))
+    try:
+        from lanewise.bench.tune import TunePlan, write_table
+        from lanewise.bench.tune import tune as measure
+    except ImportError as error:
+        raise DeviceError(f"tuning on {device} needs PyTorch and Triton: {error}; pip install 'lanewise[gpu]' brings them") from None
+    plan = TunePlan(found, rows, dtypes, device, seconds)
+    with Progress() as bar:
+        table, notes = measure(plan, bar)
+    for note in notes:
+        complain("note", note)
+    if as_json:
+        print_json({"key": table.key, "rows": [asdict(row) for row in table.rows], "notes": notes})
+    else:
+        _print(table)
+    for path in ([user_path(table.key["device"])] if write else []) + ([Path(out)] if out else []):
+        write_table(table, path)
+        complain("note", f"table written: {path}")
+
+
+def _print(table: "Table") -> None:
+    click.echo(", ".join(f"{name} {value}" for name, value in table.key.items()) + "\n")
+    rows = []
+    for row in table.rows:
+        words = (f"{1e6 * row.seconds:.2f}", f"{1e6 * row.blas_seconds:.2f}", f"{row.blas_seconds / row.seconds:.2f}x")
+        rows.append((row.dtype, row.m, f"{row.n}x{row.k}", str(row.config), *words))
+    print_table(("dtype", "m", "n x k", "configuration", "us", "blas us", "ratio"), rows, right=("m", "us", "blas us", "ratio"))
+
+
+def _usual() -> tuple[tuple[int, int], ...]:
+    from lanewise.bench.sweep import SHAPES
+
+    return SHAPES

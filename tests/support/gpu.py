@@ -1,0 +1,153 @@
+"""A GPU that is none: torch.cuda as far as `bench` uses it, on this processor and its clock.
+
+It proves what is asked of torch.cuda, in which order, and what becomes of the answers; that a graph replays what was captured, only a GPU proves.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from lanewise import dispatch
+from lanewise.bench import replay
+from support.gpu_bundles import DRIVER, NAME, ROW
+
+CACHE = 1 << 16
+CALL_SECONDS = {"skinny": 4e-6, "blas": 6e-6, "other": 5e-6}
+
+
+class Log(list[str]):
+    """What was asked, in order."""
+
+    capturing: bool = False
+    ran: str = "other"
+
+
+LOG = Log()
+
+
+class Graph:
+    def capture_begin(self) -> None:
+        assert not LOG.capturing
+        LOG.capturing, self.cost = True, 0.0
+        LOG.append("begin")
+
+    def capture_end(self) -> None:
+        LOG.capturing = False
+        self.cost, self.last = max(20e-6, _PENDING[0]), tuple(_WRITES)
+        _PENDING[0] = 0.0
+        _WRITES.clear()
+        LOG.append("end")
+
+    def replay(self) -> None:
+        assert not LOG.capturing
+        LOG.append("replay")
+        for y, x, w in self.last[-1:]:
+            y.copy_(x @ w.T)
+        until = time.perf_counter() + self.cost
+        while time.perf_counter() < until:
+            pass
+
+
+_PENDING = [0.0]
+_WRITES: list[tuple[Any, Any, Any]] = []
+
+
+class Event:
+    def __init__(self, enable_timing: bool = False) -> None:
+        assert enable_timing
+
+    def record(self, stream: Any = None) -> None:
+        LOG.append("record")
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, other: "Event") -> float:
+        return (other.at - self.at) * 1e3
+
+    def synchronize(self) -> None:
+        LOG.append("synchronize")
+
+
+class Stream:
+    def __init__(self, device: Any = None) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+class Gpu(replay.Gpu):
+    """Tensors lie on this processor."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.device = torch.device("cpu")
+
+
+@contextmanager
+def _on(stream: Any) -> Iterator[None]:
+    yield
+
+
+def properties(cache: int = CACHE) -> SimpleNamespace:
+    return SimpleNamespace(
+        name=NAME, major=9, minor=0, multi_processor_count=132, total_memory=150 << 30, L2_cache_size=cache, uuid="0-1", gcnArchName="",
+        pci_domain_id=0, pci_bus_id=1, pci_device_id=0,
+    )  # fmt: skip
+
+
+def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, Any] | None = None) -> None:
+    """Put the stand-ins in place. kernels: compiled ones, which Triton is said to have launched for the skinny arm."""
+    LOG.clear()
+    LOG.capturing, _PENDING[0] = False, 0.0
+    quiet = {
+        "clock_mhz": 1980, "memory_clock_mhz": 3201, "temperature": 40, "power": 120.0, "throttle": ["idle"], "processes": [],
+    } | (readings or {})  # fmt: skip
+    cuda: dict[str, Any] = {
+        "is_available": lambda: True, "device_count": lambda: 1, "set_device": lambda device: None, "Stream": Stream, "stream": _on,
+        "current_stream": lambda device=None: Stream(), "CUDAGraph": Graph, "Event": Event, "synchronize": lambda device=None: None,
+        "empty_cache": lambda: None, "mem_get_info": lambda device=None: (1 << 40, 1 << 40),
+        "get_device_properties": lambda device=None: properties(),
+    }  # fmt: skip
+    for name, value in cuda.items():
+        patch.setattr(torch.cuda, name, value)
+    for module in ("cuda", "tune"):
+        patch.setattr(f"lanewise.bench.{module}.Gpu", Gpu)
+    patch.setattr("lanewise.bench.cuda.watch", lambda given: SimpleNamespace(driver=DRIVER, read=lambda: dict(quiet)))
+    patch.setattr("lanewise.kernels.gpu.device.named", lambda device: (ROW.name, NAME))
+    patch.setattr("lanewise.bench.gpu_probes.read_all", lambda *args: None)
+    patch.setattr("lanewise.bench.gpu_probes.FLOAT_SIZE", 64)
+    patch.setattr("lanewise.bench.gpu_probes.gpu_probe_bytes", lambda cache: 1 << 16)
+    ran: list[Any] = []
+
+    @contextmanager
+    def recorded() -> Iterator[list[Any]]:
+        ran.clear()
+        yield ran
+
+    def skinny(x: Any, w: Any, *rest: Any, **named: Any) -> Any:
+        ran[:] = kernels
+        return _product("skinny", x, w)
+
+    def blas(x: Any, w: Any, *rest: Any, **named: Any) -> Any:
+        return _product("blas", x, w)
+
+    patch.setattr("lanewise.bench.cuda.recorded", recorded)
+    bodies = {"skinny": skinny, "blas": blas}
+    row = [replace(kernel, run=bodies[kernel.name]) if kernel.name in bodies else kernel for kernel in dispatch.kernels("linear")]
+    patch.setitem(dispatch._REGISTRY, "linear", row)
+
+
+def _product(name: str, x: Any, w: Any, seconds: float | None = None) -> Any:
+    """While a graph is captured nothing is computed."""
+    if not LOG.capturing:
+        return x @ w.T
+    _PENDING[0] += CALL_SECONDS[name] if seconds is None else seconds
+    y = x.new_full((x.shape[0], w.shape[0]), float("nan"))
+    _WRITES.append((y, x, w))
+    return y

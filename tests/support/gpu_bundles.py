@@ -1,0 +1,82 @@
+"""A good evidence bundle of a GPU, made up and consistent: nothing is measured, every figure follows from its samples."""
+
+from typing import Any
+
+from lanewise import arch
+from lanewise.bench.around import GPU_RULE, left_out
+from lanewise.bench.gpu_code import blas_artifact
+from lanewise.bench.limits import FLOAT_SIZE, FLOAT_TURNS, READ_TURNS, gpu_probe_bytes
+from lanewise.bench.manifest import digest
+from lanewise.bench.problem import Call, question
+from lanewise.bench.stats import figures, rounds_for
+from support import bundles
+from support.bundles import PAIRS, SEED
+
+NAME, DRIVER, ROW = "NVIDIA H200", "580.159.04", arch.parse("sm_90")
+CALL = Call("linear", 1, 64, 128, dtype="bf16")
+LABELS = {"a": "skinny", "b": "blas"}
+SECONDS = {"a": 4e-6, "b": 6e-6}
+COPIES, CALLS, REPEATS = 16, 48, 48 * 120
+CACHE = COPIES * 64 * 128 * 2 // 4
+COMPILED = [
+    {
+        "function": "lanewise.kernels.gpu.skinny:_lanes", "signature": {"x": "*bf16", "N": "constexpr"}, "constants": [[[1], 64]],
+        "attributes": [[[0], [["tt.divisibility", 16]]]], "options": {"num_warps": 4, "launch_pdl": True},
+    }
+]  # fmt: skip
+
+
+def good_gpu(busy: tuple[int, ...] = (), neighbour: tuple[int, ...] = (), slow: tuple[int, ...] = ()) -> dict[str, Any]:
+    """busy, neighbour, slow: rounds in which the host was busy, which counts, and rounds in which the GPU was shared or held down, which do not."""
+    numbers = range(rounds_for(PAIRS) + len({*neighbour, *slow}))
+    rounds = [_round(number, busy, neighbour, slow) for number in numbers]
+    size = CALL.n * CALL.k * 2
+    command = ["lanewise", "bench", "kernel", "linear", "--m", "1", "--n", "64", "--k", "128", "--dtype", "bf16", "--ab", "skinny,blas"]
+    command += ["--device", "cuda", "--pairs", str(PAIRS), "--seed", str(SEED), "--sample-ms", "2"]
+    plan = bundles._plan() | {"rule": dict(GPU_RULE), "min_seconds": 0.002, "buffers_bytes": COPIES * size, "residency": "cold", "threads": 1}
+    inputs = {"seed": SEED, "sha256": {name: digest(array.tobytes()) for name, array in CALL.inputs(SEED).items()}}
+    versions = {"torch": "2.11.0+cu130", "triton": "3.6.0", "cuda": "13.0", "cublas": "13.1.0"}
+    asked = question(("skinny", "blas"), CALL, "cuda", "cold", 1)
+    found = bundles._whole("kernel", asked, command, plan, CALL.facts(), inputs, {k: _arm(k, rounds, versions) for k in "ab"}, rounds)
+    card = {
+        "name": NAME, "row": ROW.name, "capability": [9, 0], "multiprocessors": 132, "memory": 150 << 30, "l2": CACHE, "driver": DRIVER,
+    }  # fmt: skip
+    found["machine"] |= {"last_level_cache": CACHE, "gpu": card}
+    found["versions"] |= versions
+    found["settings"] |= {"LANEWISE_SKINNY": True}
+    return {**found, "figures": figures(found)}
+
+
+def _round(number: int, busy: tuple[int, ...], neighbour: tuple[int, ...], slow: tuple[int, ...]) -> dict[str, Any]:
+    def sample(arm: str, index: int) -> dict[str, Any]:
+        return {"arm": arm, "seconds": SECONDS[arm] * REPEATS * (1 + 0.01 * bundles._away(index)), "repeats": REPEATS}
+
+    away = 1 + 0.001 * (number % 3)
+    probes = {
+        "read": {"bytes": READ_TURNS * gpu_probe_bytes(CACHE), "seconds": [5e-4 * away, 5.1e-4, 5.2e-4]},
+        "float": {"macs": FLOAT_TURNS * FLOAT_SIZE**3, "seconds": [8e-4 * away, 8.1e-4, 8.2e-4]},
+    }
+    one = bundles._round(number, sample, probes, busy)
+    for side in ("before", "after"):
+        late = side == "after"
+        one[side]["gpu"] = {
+            "clock_mhz": 1980, "memory_clock_mhz": 3201, "temperature": 40, "power": 120.5,
+            "throttle": ["power cap"] if number in slow and late else ["idle"],
+            "processes": [{"pid": 77, "memory": 1 << 30}] if number in neighbour and late else [],
+        }  # fmt: skip
+    one["left_out"] = left_out(GPU_RULE, one["before"], one["after"])
+    return one
+
+
+def _arm(name: str, rounds: list[dict[str, Any]], versions: dict[str, str]) -> dict[str, Any]:
+    samples = [s for one in rounds for s in (*one["samples"], *one["control"]) if s["arm"] == name]
+    label = LABELS[name]
+    body, switch = {"skinny": ("gpu", "1"), "blas": ("blas", "0")}[label]
+    spec = {"device": "cuda", "body": body, "isa": ROW.name, "kernels": [label], "calls": CALLS, "switch": switch}
+    return {
+        "label": label,
+        "spec": spec | ({"compiled": COMPILED} if body == "gpu" else {}),
+        "witness": {"kernel": label, "body": body, "isa": ROW.name, "calls": sum(s["repeats"] + CALLS for s in samples), "m": 1},
+        "artifact": digest(b"ptx") if body == "gpu" else blas_artifact(versions),
+        "output": digest(label.encode()),
+    }
