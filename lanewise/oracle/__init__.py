@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lanewise.oracle.attention import attention, attention_bound, write_kv
+from lanewise.oracle.chain import linear_chain
 from lanewise.oracle.elementwise import rms_norm, rms_norm_bound, rope, rope_bound, silu_mul, silu_mul_bound
 from lanewise.oracle.linear import embedding, embedding_bound, grouped_linear, grouped_linear_bound, linear, linear_bound
 from lanewise.oracle.quant import quant_linear, quant_linear_bound
@@ -35,6 +36,7 @@ __all__ = [
     "grouped_linear_bound",
     "linear",
     "linear_bound",
+    "linear_chain",
     "penalize",
     "penalize_bound",
     "quant_linear",

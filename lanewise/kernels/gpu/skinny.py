@@ -23,6 +23,7 @@ __all__ = ["skinny"]
 
 _PADDED = 16  # tokens that the matrix body works on
 _VECTOR = 8  # elements of w that a lane loads at a time, 16 bytes
+_WAITING_WAVE = 64  # where a dot's result must not be read at once (LLVM's hazard recognizer, gfx90a and later); harmless on the others
 _COMBINED = 512  # rows of w that a program of `_combine` adds up
 
 
@@ -86,6 +87,38 @@ def _dot(x_tile, w_tile, total, INTERPRET: tl.constexpr):
 
 
 @triton.jit
+def _half(pair, shift: tl.constexpr):
+    """The lower (shift 0) or upper (16) fp16 of an int32, in float32."""
+    return ((pair >> shift) & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def _dot2(total, w_pair, x_pair, WAITS: tl.constexpr, INTERPRET: tl.constexpr):
+    """total + the two products of each pair of fp16, element by element, with AMD's 2-way dot.
+
+    Its products are exact, and float32 subnormals, which it may flush, do not occur: every sum is a multiple of 2^-48. Behind inline
+    assembly the compiler cannot see a dot, so that what has to be waited for before its result is read is part of the text.
+    """
+    if INTERPRET:
+        return total + _half(w_pair, 0) * _half(x_pair, 0) + _half(w_pair, 16) * _half(x_pair, 16)
+    w_pair, x_pair = tl.broadcast(w_pair, x_pair)
+    if WAITS:
+        return tl.inline_asm_elementwise(
+            "v_dot2_f32_f16 $0, $4, $8, $12\nv_dot2_f32_f16 $1, $5, $9, $13\nv_dot2_f32_f16 $2, $6, $10, $14\n"
+            "v_dot2_f32_f16 $3, $7, $11, $15\ns_nop 2",
+            "=&v,=&v,=&v,=&v,v,v,v,v,v,v,v,v,v,v,v,v", [w_pair, x_pair, total], tl.float32, True, 4)  # fmt: skip
+    return tl.inline_asm_elementwise("v_dot2_f32_f16 $0, $1, $2, $3", "=v,v,v,v", [w_pair, x_pair, total], tl.float32, True, 1)
+
+
+@triton.jit
+def _add_products(total, w_tile, x_tile, PAIRS: tl.constexpr, WAITS: tl.constexpr, INTERPRET: tl.constexpr):
+    """total[rows, columns] + w_tile[rows, columns] * x_tile[1 or rows, columns] in float32."""
+    if PAIRS:
+        return _dot2(total, w_tile, x_tile, WAITS, INTERPRET)
+    return total + w_tile.to(tl.float32) * x_tile.to(tl.float32)
+
+
+@triton.jit
 def _norm_scale(x_at, x_in, k, eps, TOKENS: tl.constexpr, TILE: tl.constexpr):
     """1 / sqrt(mean(x[token, :]^2) + eps), [TOKENS, 1]."""
     total = tl.zeros((TOKENS, TILE), tl.float32)
@@ -130,8 +163,11 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
            M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
            SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
            NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-           INTERPRET: tl.constexpr):  # fmt: skip
-    """All m = M tokens of this program's columns of y; of a split its share of k, as part[split, token, row]."""
+           PAIRS: tl.constexpr, WAITS: tl.constexpr, INTERPRET: tl.constexpr):  # fmt: skip
+    """All m = M tokens of this program's columns of y; of a split its share of k, as part[split, token, row].
+
+    Of PAIRS x and w come as int32, two fp16 each, and every number of columns is one of pairs.
+    """
     first, split = tl.program_id(0), tl.program_id(1)
     if K:
         k, w_row = K, W_ROW
@@ -160,23 +196,25 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
         scale = 1.0
         if NORM:
             scale = _norm_scale(x_at, always, k, eps, X_ROWS, TILE)
-        if AHEAD == 0:
+        if AHEAD == 0 or PAIRS:
             total = tl.zeros((ROWS, TILE), tl.float32)
         for t in tl.static_range(AHEAD):
             x_tile = _x_tile(x_at, always, norm_at, scale, begin + t * TILE, end, TILE, WHOLE, NORM, INTERPRET)
-            products = held[t].to(tl.float32) * x_tile.to(tl.float32)
-            total = products if t == 0 else total + products
+            if t == 0 and not PAIRS:  # not added to zero: the reduction can fuse the products into its sums
+                total = held[t].to(tl.float32) * x_tile.to(tl.float32)
+            else:
+                total = _add_products(total, held[t], x_tile, PAIRS, WAITS, INTERPRET)
         if LOOP:
             sums, scales = sums + (total,), scales + (scale,)
         else:
             sums = sums + (tl.sum(total, 1),)
     if LOOP:
         for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
-            tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE).to(tl.float32)
+            tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
             more = ()
             for i in tl.static_range(M):
                 x_tile = _x_tile(x + (token + i) * x_row, always, norm_at, scales[i], start, end, TILE, WHOLE, NORM, INTERPRET)
-                more = more + (sums[i] + tile * x_tile.to(tl.float32),)
+                more = more + (_add_products(sums[i], tile, x_tile, PAIRS, WAITS, INTERPRET),)
             sums = more
     for i in tl.static_range(M):
         total = sums[i]
@@ -196,7 +234,7 @@ def _matrix(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row
             M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
             SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
             NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-            INTERPRET: tl.constexpr):  # fmt: skip
+            PAIRS: tl.constexpr, WAITS: tl.constexpr, INTERPRET: tl.constexpr):  # fmt: skip
     """The same for m <= M tokens with the matrix unit: x[M, TILE] @ w[ROWS, TILE].T, tile by tile, rows of x from m on being zero."""
     first, split = tl.program_id(0), tl.program_id(1)
     if K:
@@ -273,12 +311,16 @@ def skinny(
     y = _new((m, n), out or x.dtype, x.device)
     if m == 0 or n == 0:
         return y
-    rows = max(config.rows, 2) if gated else config.rows
+    rows, tile, body = max(config.rows, 2) if gated else config.rows, config.tile, _lanes if config.body == "lanes" else _matrix
+    spread = tile < _VECTOR * arch.wave * config.warps
+    pairs = body is _lanes and arch.dot2_f16 and norm is None and k > 0 and _paired(x) and _paired(w)
+    if pairs:
+        x, w, k, tile = x.view(torch.int32), w.view(torch.int32), k // 2, tile // 2
     programs = triton.cdiv(w.shape[0], rows)
-    share = triton.cdiv(triton.cdiv(k, config.splits), config.tile) * config.tile
+    share = triton.cdiv(triton.cdiv(k, config.splits), tile) * tile
     splits = max(1, triton.cdiv(k, share)) if k else 1
     share = share if splits > 1 else k
-    tiles = triton.cdiv(share, config.tile)
+    tiles = triton.cdiv(share, tile)
     ahead = min(config.ahead, tiles)
     part = _new((splits, m, programs * rows), torch.float32, x.device) if splits > 1 else y
     pdl = arch.pdl and not triton.knobs.runtime.interpret
@@ -291,13 +333,12 @@ def skinny(
     }
     strides = (*_strides(bias), *_strides(residual))
     late = {"launch_pdl": True} if pdl else {}
-    whole = w.shape[0] % rows == 0 and k % config.tile == 0 and k % share == 0 if k else False
-    body = _lanes if config.body == "lanes" else _matrix
+    whole = k > 0 and w.shape[0] % rows == 0 and k % tile == 0 and k % share == 0
     body[(programs, splits)](
         x, w, y, _or(bias, y), _or(residual, y), _or(norm, x), part, m, n, k, x.stride(0), w.stride(0), *strides, eps, share,
-        M=m if config.body == "lanes" else _PADDED, ROWS=rows, TILE=config.tile, AHEAD=ahead, STAGES=config.stages, LOOP=tiles > ahead,
-        SPREAD=config.tile < _VECTOR * arch.wave * config.warps, SPLIT=splits > 1, WHOLE=whole, FAR=rows * w.stride(0) + k >= 2**31,
-        K=k if whole else 0, W_ROW=w.stride(0) if whole else 0, NORM=norm is not None and k > 0,
+        M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile, AHEAD=ahead, STAGES=config.stages, LOOP=tiles > ahead, SPREAD=spread,
+        SPLIT=splits > 1, WHOLE=whole, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, W_ROW=w.stride(0) if whole else 0,
+        NORM=norm is not None and k > 0, PAIRS=pairs, WAITS=arch.wave == _WAITING_WAVE,
         **behind, EARLY=pdl and constant_w, num_warps=config.warps, **late,
     )  # fmt: skip
     if splits > 1:
@@ -311,6 +352,12 @@ def skinny(
 def _new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Memory for a result; a test puts its own in the place of this, with bands around it."""
     return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _paired(tensor: torch.Tensor) -> bool:
+    """Whether fp16 can be read two at a time: rows of an even length that begin at a multiple of 4 bytes."""
+    even = tensor.shape[1] % 2 == 0 and tensor.stride(0) % 2 == 0 and tensor.storage_offset() % 2 == 0
+    return tensor.dtype is torch.float16 and even and tensor.stride(1) == 1 and tensor.data_ptr() % 4 == 0
 
 
 def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,119 @@
+"""`python -m lanewise.prove`: exit code 0 when everything that was run is right, 1 when something is not, 2 for a wrong call."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lanewise.errors import LanewiseError
+
+_SHOWN = 20
+_JOB_SECONDS = 540
+
+
+@click.command()
+@click.option("--device", default="cpu", show_default=True, help="Where the tensors are: cpu or cuda.")
+@click.option("--interpret", is_flag=True, help="Run the Triton kernels on the CPU in Triton's interpreter; set TRITON_INTERPRET=1 for it.")
+@click.option("--case", "names", multiple=True, help="Only this case, or this case and body, by the name that a result has; may be repeated.")
+@click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write every result to this file.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes that share the work.")
+@click.option("--part", nargs=2, type=int, default=(0, 1), show_default=True, help="I N: only the runs I, I + N, I + 2 N and so on.")
+@click.option("--together/--apart", default=True, show_default=True, help="Also streams, graphs and torch.compile, on a card.")
+def main(device: str, interpret: bool, names: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int], together: bool) -> None:
+    """Prove `linear` in bf16 and fp16, case by case."""
+    warnings.filterwarnings("ignore", category=UserWarning)  # torch, of what is not deterministic on a card
+    warnings.filterwarnings("ignore", category=RuntimeWarning, message="overflow encountered|invalid value")
+    results = _spread(device, interpret, names, jobs, together) if jobs > 1 else _here(device, interpret, names, part, together)
+    if path:
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    _report(results)
+    raise SystemExit(any(result["problem"] for result in results) or not results)
+
+
+def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int, int], together: bool) -> list[dict[str, Any]]:
+    import torch
+
+    from lanewise.prove import interpreter
+    from lanewise.prove import together as checks
+    from lanewise.prove.bodies import rounds_itself
+    from lanewise.prove.linear import guarded, runs
+
+    if interpret:
+        if not interpreter.on():
+            raise click.UsageError("--interpret needs TRITON_INTERPRET=1 in the environment: Triton reads it when it is imported")
+        interpreter.mend(cut=rounds_itself())
+    where = torch.device(device)
+    # a sum of BLAS that passes through 16 bits has no bound that float32 explains
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    chosen = [run for run in runs(where, interpret) if not names or {str(run), str(run.case)} & set(names)]
+    # gigabytes on a card: one process has them all, one after the other
+    heavy = [run for run in chosen if run.case.heavy]
+    mine = [run for run in chosen if not run.case.heavy][part[0] :: part[1]] + (heavy if part[0] == 0 else [])
+    results = []
+    for run in mine:
+        results.append(asdict(guarded(run, where)))
+        if run.case.heavy and where.type == "cuda":
+            torch.cuda.empty_cache()
+    if together and where.type == "cuda" and part[0] == 0 and not names:
+        results += [asdict(result) for result in checks.all_of(where)]
+    return results
+
+
+def _spread(device: str, interpret: bool, names: tuple[str, ...], jobs: int, together: bool) -> list[dict[str, Any]]:
+    """The same in several processes: Triton compiles one kernel at a time in each."""
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        running = []
+        for job in range(jobs):
+            file = Path(folder) / f"{job}.json"
+            options = ["--device", device, "--part", str(job), str(jobs), "--json", str(file)]
+            options += ["--interpret"] * interpret + ["--apart"] * (not together)
+            options += [word for name in names for word in ("--case", name)]
+            command = [sys.executable, "-m", "lanewise.prove", *options]
+            running.append((file, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)))
+        for job, (file, process) in enumerate(running):
+            try:
+                said, _ = process.communicate(timeout=_JOB_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, _ = process.communicate()
+            if file.exists():
+                results += json.loads(file.read_text())
+            else:
+                last = said.strip().splitlines()[-1] if said.strip() else "nothing"
+                results.append(_ended(job, jobs, process.returncode, last))
+    return results
+
+
+def _ended(job: int, jobs: int, code: int, last: str) -> dict[str, Any]:
+    problem = f"the process ended with {code} and said: {last}"
+    return {"case": f"part {job} of {jobs}", "through": "", "problem": problem, "refused": "", "worst": 0.0, "nonzero": 1.0, "seconds": 0.0}
+
+
+def _report(results: list[dict[str, Any]]) -> None:
+    bodies: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        name = result["through"]
+        bodies.setdefault(" ".join(name.split()[:2]) if name.startswith("skinny") else name, []).append(result)
+    for name, of in sorted(bodies.items()):
+        wrong, refused = sum(bool(r["problem"]) for r in of), sum(bool(r["refused"]) for r in of)
+        click.echo(f"{name:32} {len(of):5} runs {wrong:4} wrong {refused:4} refused {sum(r['seconds'] for r in of):7.1f} s")
+    wrong_ones = [result for result in results if result["problem"]]
+    for result in wrong_ones[:_SHOWN]:
+        click.echo(f"WRONG  {result['case']} | {result['through']}: {result['problem']}")
+    click.echo(f"prove: {len(results)} runs, {len(wrong_ones)} wrong")
+
+
+if __name__ == "__main__":
+    try:
+        main(prog_name="python -m lanewise.prove")
+    except LanewiseError as error:
+        click.echo(f"error: {error}", err=True)
+        raise SystemExit(2) from None

@@ -1,0 +1,123 @@
+"""What a case of linear is run through: the whole op, the skinny kernel with one configuration, or the unfused chain that defines them."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from lanewise.arch import Arch, host
+from lanewise.kernels.gpu.config import Config
+from lanewise.prove.linear_cases import LinearCase
+from lanewise.prove.memory import Guarded
+
+__all__ = ["CONFIGS", "Body", "chain", "config_for", "dispatched", "poisoned", "rounds_itself", "skinny_with"]
+
+Body = Callable[..., torch.Tensor]
+_KERNELS = "lanewise.kernels.gpu.skinny"  # loaded when it is called: Triton has to be told of its interpreter before
+
+# Each way of cutting: rows per program, several tiles and none left over, tiles held ahead, splits of k, pipeline depths.
+CONFIGS: tuple[Config, ...] = (
+    *(Config("lanes", rows, 64, 1, ahead, splits) for rows, ahead, splits in ((1, 1, 1), (2, 0, 1), (4, 2, 1), (2, 3, 2), (8, 1, 4), (1, 2, 3))),
+    *(Config("lanes", 4, tile, 4, ahead, 1, stages) for tile, ahead, stages in ((16, 0, 2), (512, 1, 1), (1024, 1, 3), (256, 9, 1))),
+    *(Config("matrix", rows, 32, 1, ahead, splits) for rows, ahead, splits in ((8, 0, 1), (16, 1, 1), (16, 2, 2), (32, 3, 4))),
+    *(Config("matrix", 16, tile, 4, 1, 1, stages) for tile, stages in ((16, 2), (128, 3), (512, 1))),
+)
+
+
+def chain(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    residual: torch.Tensor | None = None,
+    norm: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    gated: bool = False,
+    out: torch.dtype | None = None,
+    constant_w: bool = False,
+) -> torch.Tensor:
+    """y[m,n] by torch's single ops, with sums in float32 on any device: the definition, and slow."""
+    to, lead = out or x.dtype, x.shape[:-1]
+    if norm is not None:
+        x = functional.rms_norm(x.float(), (x.shape[-1],), norm.float(), eps).to(x.dtype)
+    y = x.flatten(0, -2).float() @ w.float().T
+    y = (y if bias is None else y + bias.float()).to(to)
+    if gated:
+        gate, up = y.chunk(2, dim=1)
+        y = functional.silu(gate) * up
+    y = y if residual is None else (y + residual).to(to)
+    return y.view(*lead, y.shape[1])
+
+
+def dispatched(**arguments: Any) -> torch.Tensor:
+    """The op itself, which chooses its kernel."""
+    y: torch.Tensor = importlib.import_module("lanewise.ops").linear(**arguments)
+    return y
+
+
+def skinny_with(config: Config) -> Body:
+    """The skinny kernel alone. It takes x[m,k] and inner strides of 1, which `reached_by_skinny` asks for."""
+
+    def body(*, x: torch.Tensor, **arguments: Any) -> torch.Tensor:
+        kernels = importlib.import_module(_KERNELS)
+        y: torch.Tensor = kernels.skinny(x=x.flatten(0, -2), **arguments, config=config, arch=_target(x.device))
+        return y.view(*x.shape[:-1], y.shape[1])
+
+    return body
+
+
+def rounds_itself() -> bool:
+    """Whether the skinny kernels make up in the interpreter for what it does not round."""
+    kernels = importlib.import_module(_KERNELS)
+    return "INTERPRET" in inspect.signature(kernels._finish.fn).parameters
+
+
+def config_for(case: LinearCase, programs: int = 16) -> Config:
+    """A configuration for the interpreter, whose cost is by call: few programs with much each."""
+    rows = min(1024, max(8, _power(case.weights // programs)))
+    tile = min(4096, max(16, _power(case.k // 2)), max(16, (1 << 20) // rows))
+    return Config("lanes" if case.m <= 4 else "matrix", rows, tile, ahead=1 + case.k % 3 // 2)
+
+
+@contextmanager
+def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
+    """While this is open, what the skinny kernel writes to lies in guarded memory, which is collected, and all other new memory is NaN."""
+    made: list[Guarded] = []
+
+    def new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        strides = [1]
+        for size in shape[:0:-1]:
+            strides.insert(0, strides[0] * size)
+        made.append(Guarded(shape, strides, dtype, device))
+        return made[-1].tensor
+
+    kernels: Any = importlib.import_module(_KERNELS)
+    memory: Any = torch.utils.deterministic
+    old, before, filled = kernels._new, torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
+    kernels._new = new
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = True
+    try:
+        yield made
+    finally:
+        kernels._new = old
+        torch.use_deterministic_algorithms(before, warn_only=warn)
+        memory.fill_uninitialized_memory = filled
+
+
+def _target(device: torch.device) -> Arch:
+    if device.type == "cpu":
+        return host()
+    asked = importlib.import_module("lanewise.kernels.gpu.device")
+    row: Arch = asked.row(asked.named(device)[0])
+    return row
+
+
+def _power(number: int) -> int:
+    """The largest power of two that is at most number, and 1."""
+    return 1 << max(0, number.bit_length() - 1)
