@@ -3,7 +3,7 @@
 matplotlib comes with `pip install 'lanewise[plots]'`; nothing else needs it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from lanewise.bench import stats
 from lanewise.errors import EvidenceError
 
-__all__ = ["plot", "require_matplotlib"]
+__all__ = ["plot", "plot_many", "require_matplotlib"]
 
 _A, _B, _QUIET = "#0072b2", "#d55e00", "#777777"  # Okabe and Ito: apart for every kind of colour vision
 
@@ -39,6 +39,41 @@ def plot(manifest: Mapping[str, Any], path: Path) -> None:
     if kernel:
         _roofline(axes[2], manifest)
     figure.suptitle(manifest["question"], fontsize=10, wrap=True)
+    _save(figure, path)
+
+
+def plot_many(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Rows of `lanewise.evidence.tabled`: the ratio of each shape with its interval, a colour for each m, and the share of the read bandwidth.
+
+    Raises EvidenceError for a picture that cannot be written.
+    """
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    shapes = list(dict.fromkeys(f"{one['n']}x{one['k']}" for one in rows))
+    groups = list(dict.fromkeys((one.get("dtype") or one.get("format"), one["m"]) for one in rows))
+    figure = Figure(figsize=(12, 1.5 + 0.12 * len(shapes) * (len(groups) + 1)), layout="constrained")
+    ratio, read = figure.subplots(1, 2, sharey=True)
+    for number, group in enumerate(groups):
+        alike = [one for one in rows if (one.get("dtype") or one.get("format"), one["m"]) == group]
+        places = [shapes.index(f"{one['n']}x{one['k']}") + 0.8 * ((number + 0.5) / len(groups) - 0.5) for one in alike]
+        colour = f"C{number % 10}"
+        for place, one in zip(places, alike, strict=True):
+            ratio.plot([one["ratio"]["low"], one["ratio"]["high"]], [place, place], "-", color=colour, lw=1)
+        ratio.plot([one["ratio"]["median"] for one in alike], places, "o", color=colour, ms=4, label=f"{group[0]} m={group[1]}")
+        read.plot([100 * one["of_read"] for one in alike], places, "o", color=colour, ms=4)
+    ratio.axvline(1, color=_QUIET, lw=0.8)
+    read.axvline(100, color=_QUIET, lw=0.8)
+    ratio.set(xscale="log", xlabel=f"{rows[0]['b']} / {rows[0]['a']}, interval", yticks=range(len(shapes)), yticklabels=shapes)
+    for kind in ("major", "minor"):
+        getattr(ratio.xaxis, f"set_{kind}_formatter")("{x:g}")
+    ratio.invert_yaxis()
+    read.set(xlabel=f"{rows[0]['a']}: % of the read bandwidth of its rounds")
+    ratio.legend(fontsize=8)
+    _save(figure, path)
+
+
+def _save(figure: Any, path: Path) -> None:
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from lanewise import __version__
-from lanewise.cli import ab, bench, bench_kernel, bench_sweep, chat, evidence, explain, generate, inspect, quantize, targets, tune
+from lanewise.cli import ab, bench, bench_kernel, bench_sweep, chat, evidence, evidence_table, explain, generate, inspect, quantize, targets, tune
 from lanewise.cli.terminal import complain
 from lanewise.errors import LanewiseError
 
@@ -74,6 +74,7 @@ for _command in (*_MODELS, explain.explain, targets.targets, bench.app, tune.tun
     app.add_command(_command)
 bench.app.add_command(bench_kernel.kernel)
 bench.app.add_command(bench_sweep.sweep)
+evidence.app.add_command(evidence_table.table)
 
 
 def main() -> None:
