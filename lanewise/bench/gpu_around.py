@@ -13,6 +13,7 @@ _REASONS = {
     0x1: "idle", 0x2: "applications clocks", 0x4: SLOWED[0], 0x8: SLOWED[1], 0x10: "sync boost", 0x20: SLOWED[2], 0x40: SLOWED[3],
     0x80: SLOWED[4], 0x100: "display clocks",
 }  # fmt: skip
+_HELD = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")  # the new name of it, and the old
 _UNKNOWN = 1 << 63  # bytes from which a driver means that it cannot say
 _SM, _MEMORY, _CORE_TEMPERATURE = 1, 2, 0  # NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU
 
@@ -60,7 +61,8 @@ class _Nvml:
     def read(self) -> dict[str, Any]:
         nvml, handle = self._nvml, self._handle
         power = _said(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        bits = _said(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        ask = next((getattr(nvml, name) for name in _HELD if hasattr(nvml, name)), None)
+        bits = _said(lambda: ask(handle)) if ask else None
         processes = _said(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         return {
             "clock_mhz": _said(lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM)),

@@ -69,7 +69,7 @@ def plot_many(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         getattr(ratio.xaxis, f"set_{kind}_formatter")("{x:g}")
     ratio.invert_yaxis()
     read.set(xlabel=f"{rows[0]['a']}: % of the read bandwidth of its rounds")
-    ratio.legend(fontsize=8)
+    figure.legend(loc="outside upper center", ncols=6, fontsize=8)
     _save(figure, path)
 
 
