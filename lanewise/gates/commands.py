@@ -41,9 +41,6 @@ NOT_RUN = (
     Excepted("README.md", "source .venv/bin/activate", "changes the shell that it is typed into"),
     Excepted("CONTRIBUTING.md", ".venv/bin/pre-commit install", "writes a hook into the checkout"),
     Excepted("CONTRIBUTING.md", ".venv/bin/pytest tests/formats", "is the test run itself"),
-    Excepted("docs/reviewer.md", "TRITON_INTERPRET=1 python -m lanewise.prove --interpret", "tests/kernels/gpu runs it in parts"),
-    Excepted("docs/reviewer.md", "python -m lanewise.prove --device cuda --jobs 12 --json results.json", "needs a card"),
-    Excepted("docs/reviewer.md", "python -m lanewise.prove --device cuda --case m=1 k=64 n=8 bf16", "needs a card"),
     Excepted("docs/kernel-author.md", "apt-get install qemu-user binutils-aarch64-linux-gnu", "installs packages of the system; CI's script does it"),
     Excepted("docs/kernel-author.md", "pytest tests/kernels/cpu/test_cpu_aarch64_run.py", "is the test run itself"),
 )
