@@ -263,13 +263,19 @@ def test_kernels_are_compiled_again_where_no_gpu_is_and_give_the_hash_that_was_m
 
 
 @pytest.mark.parametrize(
-    "function", ["os:system", "lanewise.kernels.gpu.nothing:here", "lanewise.kernels.gpu.config:Config", "lanewise.kernels.gpu.:x"]
+    ("function", "words"),
+    [
+        *((name, "is no kernel of lanewise.kernels.gpu") for name in ("os:system", "support.gpu_kernel:scaled", "lanewise.kernels.gpu.skinny:")),
+        ("lanewise.kernels.gpu.config:Config", "is no compiled kernel here"),
+        ("lanewise.kernels.gpu.nothing:here", "ModuleNotFoundError"),
+    ],
 )
-def test_a_bundle_names_no_function_but_the_kernels_of_the_package(function):
+def test_a_bundle_names_no_function_but_the_kernels_of_the_package(function, words):
     pytest.importorskip("triton")
     manifest = copy.deepcopy(GOOD)
     manifest["arms"]["a"]["spec"]["compiled"] = [{**COMPILED[0], "function": function}]
-    assert [reason.code for reason in check_recompiled(manifest)] == ["recompile"]
+    (reason,) = check_recompiled(manifest)
+    assert (reason.code, words in reason.found) == ("recompile", True)
 
 
 def test_another_triton_cannot_say_anything_about_the_code(compiled):
