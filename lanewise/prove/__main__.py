@@ -41,13 +41,12 @@ def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int,
 
     from lanewise.prove import interpreter
     from lanewise.prove import together as checks
-    from lanewise.prove.bodies import rounds_itself
     from lanewise.prove.linear import guarded, runs
 
     if interpret:
         if not interpreter.on():
             raise click.UsageError("--interpret needs TRITON_INTERPRET=1 in the environment: Triton reads it when it is imported")
-        interpreter.mend(cut=rounds_itself())
+        interpreter.mend()
     where = torch.device(device)
     # a sum of BLAS that passes through 16 bits has no bound that float32 explains
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False

@@ -1,7 +1,6 @@
 """What a case of linear is run through: the whole op, the skinny kernel with one configuration, or the unfused chain that defines them."""
 
 import importlib
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,12 +8,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from lanewise.arch import Arch, host
+from lanewise.arch import TARGETS, Arch
 from lanewise.kernels.gpu.config import Config
 from lanewise.prove.linear_cases import LinearCase
 from lanewise.prove.memory import Guarded
 
-__all__ = ["CONFIGS", "Body", "chain", "config_for", "dispatched", "poisoned", "rounds_itself", "skinny_with"]
+__all__ = ["CONFIGS", "Body", "chain", "config_for", "dispatched", "poisoned", "skinny_with"]
 
 Body = Callable[..., torch.Tensor]
 _KERNELS = "lanewise.kernels.gpu.skinny"  # loaded when it is called: Triton has to be told of its interpreter before
@@ -22,6 +21,7 @@ _KERNELS = "lanewise.kernels.gpu.skinny"  # loaded when it is called: Triton has
 # Each way of cutting: rows per program, several tiles and none left over, tiles held ahead, splits of k, pipeline depths.
 CONFIGS: tuple[Config, ...] = (
     *(Config("lanes", rows, 64, 1, ahead, splits) for rows, ahead, splits in ((1, 1, 1), (2, 0, 1), (4, 2, 1), (2, 3, 2), (8, 1, 4), (1, 2, 3))),
+    *(Config("lanes", rows, 64, 1, 4, splits, groups=groups) for rows, splits, groups in ((2, 1, 3), (4, 2, 5))),
     *(Config("lanes", 4, tile, 4, ahead, 1, stages) for tile, ahead, stages in ((16, 0, 2), (512, 1, 1), (1024, 1, 3), (256, 9, 1))),
     *(Config("matrix", rows, 32, 1, ahead, splits) for rows, ahead, splits in ((8, 0, 1), (16, 1, 1), (16, 2, 2), (32, 3, 4))),
     *(Config("matrix", 16, tile, 4, 1, 1, stages) for tile, stages in ((16, 2), (128, 3), (512, 1))),
@@ -70,12 +70,6 @@ def skinny_with(config: Config) -> Body:
     return body
 
 
-def rounds_itself() -> bool:
-    """Whether the skinny kernels make up in the interpreter for what it does not round."""
-    kernels = importlib.import_module(_KERNELS)
-    return "INTERPRET" in inspect.signature(kernels._finish.fn).parameters
-
-
 def config_for(case: LinearCase, programs: int = 16) -> Config:
     """A configuration for the interpreter, whose cost is by call: few programs with much each."""
     rows = min(1024, max(8, _power(case.weights // programs)))
@@ -111,8 +105,8 @@ def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
 
 
 def _target(device: torch.device) -> Arch:
-    if device.type == "cpu":
-        return host()
+    if device.type == "cpu":  # the interpreter: as on a card whose fp16 is multiplied in pairs
+        return next(row for row in TARGETS.values() if row.dot2_f16)
     asked = importlib.import_module("lanewise.kernels.gpu.device")
     row: Arch = asked.row(asked.named(device)[0])
     return row

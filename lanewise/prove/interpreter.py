@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mend", "narrow", "on", "upper", "widen"]
+__all__ = ["mend", "narrow", "on", "widen"]
 
 
 def widen(bits: Any) -> Any:
@@ -27,11 +27,6 @@ def narrow(values: Any) -> Any:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
 
 
-def upper(values: Any) -> Any:
-    """The upper half of float32: the bits of bfloat16, cut."""
-    return (np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
-
-
 def on() -> bool:
     """Whether this process's kernels run in the interpreter."""
     import triton
@@ -39,11 +34,8 @@ def on() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def mend(cut: bool = False) -> None:
-    """Change the interpreter of this process; call it before the first kernel runs. TRITON_INTERPRET=1 must have been set at the start.
-
-    cut: leave the conversion to bfloat16 a cut, but an exact one, for kernels that round by themselves because of it.
-    """
+def mend() -> None:
+    """Change the interpreter of this process; call it before the first kernel runs. TRITON_INTERPRET=1 must have been set at the start."""
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -58,7 +50,7 @@ def mend(cut: bool = False) -> None:
         if (source, target) == (tl.bfloat16, tl.float32):
             return interpreter.TensorHandle(widen(src.data), target)
         if (source, target) == (tl.float32, tl.bfloat16):
-            return interpreter.TensorHandle(upper(src.data) if cut else narrow(src.data), target)
+            return interpreter.TensorHandle(narrow(src.data), target)
         return None
 
     def wide(x: Any) -> Any:

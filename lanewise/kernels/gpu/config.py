@@ -21,6 +21,7 @@ class Config:
     ahead:  tiles of w that are loaded before anything else, and held in registers
     splits: programs along k, whose sums a second kernel adds in order
     stages: depth of the software pipeline over the tiles that are left
+    groups: of `rows`, a program of lanes, where no tile is left: any number, so that programs can be as many as fill a card evenly
 
     Raises ShapeError for what Triton cannot cut.
     """
@@ -32,6 +33,7 @@ class Config:
     ahead: int = 1
     splits: int = 1
     stages: int = 1
+    groups: int = 1
 
     def __post_init__(self) -> None:
         if self.body not in BODIES:
@@ -48,7 +50,7 @@ class Config:
             self.body
             if self.body == "blas"
             else f"{self.body} {self.rows}x{self.tile} warps={self.warps} ahead={self.ahead}"
-            + "".join(f" {name}={value}" for name, value in (("splits", self.splits), ("stages", self.stages)) if value > 1)
+            + "".join(f" {name}={value}" for name, value in (("splits", self.splits), ("stages", self.stages), ("groups", self.groups)) if value > 1)
         )
 
 
@@ -59,4 +61,5 @@ _RANGES = (
     ("ahead", 0, 16, False),
     ("splits", 1, 64, False),
     ("stages", 1, 8, False),
+    ("groups", 1, 16, False),
 )

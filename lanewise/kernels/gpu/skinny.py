@@ -28,16 +28,6 @@ _COMBINED = 512  # rows of w that a program of `_combine` adds up
 
 
 @triton.jit
-def _rounded(value, out: tl.constexpr, INTERPRET: tl.constexpr):
-    """float32 to the nearest `out`, ties to even."""
-    if INTERPRET and out == tl.bfloat16:  # Triton's interpreter cuts the lower half off; here it is added up first, NaN apart
-        bits = value.to(tl.uint32, bitcast=True)
-        nearest = (bits + (0x7FFF + ((bits >> 16) & 1))) & 0xFFFF0000
-        value = tl.where(value == value, nearest, bits | 0x400000).to(tl.float32, bitcast=True)
-    return value.to(out)
-
-
-@triton.jit
 def _w_rows(w, first, n, w_row, ROWS: tl.constexpr, GATED: tl.constexpr, FAR: tl.constexpr):
     """(where the rows of w of this program begin, whether they exist), [ROWS, 1]. A gate stands beside its up, which lies n rows further down.
 
@@ -65,7 +55,7 @@ def _w_tile(w_at, w_in, start, end, TILE: tl.constexpr, WHOLE: tl.constexpr):
 
 
 @triton.jit
-def _x_tile(x_at, x_in, norm_at, scale, start, end, TILE: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, INTERPRET: tl.constexpr):
+def _x_tile(x_at, x_in, norm_at, scale, start, end, TILE: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr):
     """x[tokens, start : start + TILE], zero outside; normalised, and rounded as a norm of its own would leave it."""
     columns = start + tl.arange(0, TILE)[None, :]
     if WHOLE:
@@ -74,16 +64,8 @@ def _x_tile(x_at, x_in, norm_at, scale, start, end, TILE: tl.constexpr, WHOLE: t
         tile = tl.load(x_at + columns, mask=x_in & (columns < end), other=0.0)
     if NORM:
         weight = tl.load(norm_at + columns, mask=columns < end, other=0.0).to(tl.float32)
-        tile = _rounded(tile.to(tl.float32) * scale * weight, tile.dtype, INTERPRET)
+        tile = (tile.to(tl.float32) * scale * weight).to(tile.dtype)
     return tile
-
-
-@triton.jit
-def _dot(x_tile, w_tile, total, INTERPRET: tl.constexpr):
-    """total[tokens, rows] + x_tile[tokens, k] @ w_tile[rows, k].T, products exact and sums in float32."""
-    if INTERPRET:  # which multiplies bfloat16 as the integers that it stores them in
-        x_tile, w_tile = x_tile.to(tl.float32), w_tile.to(tl.float32)
-    return tl.dot(x_tile, tl.trans(w_tile), total, input_precision="ieee")
 
 
 @triton.jit
@@ -93,29 +75,34 @@ def _half(pair, shift: tl.constexpr):
 
 
 @triton.jit
-def _dot2(total, w_pair, x_pair, WAITS: tl.constexpr, INTERPRET: tl.constexpr):
+def _dot2(total, w_pair, x_pair, PAIRS: tl.constexpr):
     """total + the two products of each pair of fp16, element by element, with AMD's 2-way dot.
 
     Its products are exact, and float32 subnormals, which it may flush, do not occur: every sum is a multiple of 2^-48. Behind inline
     assembly the compiler cannot see a dot, so that what has to be waited for before its result is read is part of the text.
     """
-    if INTERPRET:
-        return total + _half(w_pair, 0) * _half(x_pair, 0) + _half(w_pair, 16) * _half(x_pair, 16)
-    w_pair, x_pair = tl.broadcast(w_pair, x_pair)
-    if WAITS:
-        return tl.inline_asm_elementwise(
+    if PAIRS == "plain":
+        total += _half(w_pair, 0) * _half(x_pair, 0) + _half(w_pair, 16) * _half(x_pair, 16)
+    elif PAIRS == "dot2":
+        w_pair, x_pair = tl.broadcast(w_pair, x_pair)
+        total = tl.inline_asm_elementwise("v_dot2_f32_f16 $0, $1, $2, $3", "=v,v,v,v", [w_pair, x_pair, total], tl.float32, True, 1)
+    else:
+        w_pair, x_pair = tl.broadcast(w_pair, x_pair)
+        total = tl.inline_asm_elementwise(
             "v_dot2_f32_f16 $0, $4, $8, $12\nv_dot2_f32_f16 $1, $5, $9, $13\nv_dot2_f32_f16 $2, $6, $10, $14\n"
             "v_dot2_f32_f16 $3, $7, $11, $15\ns_nop 2",
             "=&v,=&v,=&v,=&v,v,v,v,v,v,v,v,v,v,v,v,v", [w_pair, x_pair, total], tl.float32, True, 4)  # fmt: skip
-    return tl.inline_asm_elementwise("v_dot2_f32_f16 $0, $1, $2, $3", "=v,v,v,v", [w_pair, x_pair, total], tl.float32, True, 1)
+    return total
 
 
 @triton.jit
-def _add_products(total, w_tile, x_tile, PAIRS: tl.constexpr, WAITS: tl.constexpr, INTERPRET: tl.constexpr):
+def _add_products(total, w_tile, x_tile, PAIRS: tl.constexpr):
     """total[rows, columns] + w_tile[rows, columns] * x_tile[1 or rows, columns] in float32."""
-    if PAIRS:
-        return _dot2(total, w_tile, x_tile, WAITS, INTERPRET)
-    return total + w_tile.to(tl.float32) * x_tile.to(tl.float32)
+    if PAIRS != "":
+        total = _dot2(total, w_tile, x_tile, PAIRS)
+    else:
+        total += w_tile.to(tl.float32) * x_tile.to(tl.float32)
+    return total
 
 
 @triton.jit
@@ -131,8 +118,7 @@ def _norm_scale(x_at, x_in, k, eps, TOKENS: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-            TOKENS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
-            INTERPRET: tl.constexpr):  # fmt: skip
+            TOKENS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr):  # fmt: skip
     """What comes behind the sums, float32[TOKENS, ROWS]: bias, rounding, gate, residual, store."""
     out: tl.constexpr = y.dtype.element_ty
     OUT: tl.constexpr = ROWS // 2 if GATED else ROWS
@@ -145,16 +131,16 @@ def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias
             at = bias + tokens * bias_row + columns.to(tl.int64) * bias_col
             value += tl.load(at, mask=inside, other=0.0).to(tl.float32)
             up += tl.load(at + tl.cast(n, tl.int64) * bias_col, mask=inside, other=0.0).to(tl.float32)
-        value, up = _rounded(value, out, INTERPRET).to(tl.float32), _rounded(up, out, INTERPRET).to(tl.float32)
-        silu = _rounded(value / (1 + tl.exp(-value)), out, INTERPRET).to(tl.float32)
-        value = _rounded(silu * up, out, INTERPRET)
+        value, up = value.to(out).to(tl.float32), up.to(out).to(tl.float32)
+        silu = (value / (1 + tl.exp(-value))).to(out).to(tl.float32)
+        value = (silu * up).to(out)
     else:
         if BIAS:
             total += tl.load(bias + tokens * bias_row + columns.to(tl.int64) * bias_col, mask=inside, other=0.0).to(tl.float32)
-        value = _rounded(total, out, INTERPRET)
+        value = total.to(out)
     if RESIDUAL:
         more = tl.load(residual + tokens * residual_row + columns.to(tl.int64) * residual_col, mask=inside, other=0.0)
-        value = _rounded(value.to(tl.float32) + more.to(tl.float32), out, INTERPRET)
+        value = (value.to(tl.float32) + more.to(tl.float32)).to(out)
     tl.store(y + (tokens * n + tl.cast(first, tl.int64) * OUT) + lane, value, mask=inside)
 
 
@@ -163,15 +149,14 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
            M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
            SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
            NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-           PAIRS: tl.constexpr, WAITS: tl.constexpr, INTERPRET: tl.constexpr):  # fmt: skip
-    """All m = M tokens of this program's columns of y; of a split its share of k, as part[split, token, row].
+           GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
+    """All m = M tokens of this program's GROUPS times ROWS rows of w; of a split its share of k, as part[split, token, row].
 
     Of PAIRS x and w come as int32, two fp16 each, and every number of columns is one of pairs.
     """
-    first, split = tl.program_id(0), tl.program_id(1)
+    first, split = tl.program_id(0) * GROUPS, tl.program_id(1)
     if K:
         k, w_row = K, W_ROW
-    w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
     begin, end = 0, k
     if SPLIT:
         begin = split * share
@@ -181,8 +166,10 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
         if not EARLY:
             gdc_wait()
     held = ()
-    for t in tl.static_range(AHEAD):
-        held = held + (_w_tile(w_at, w_in, begin + t * TILE, end, TILE, WHOLE),)
+    for g in tl.static_range(GROUPS):
+        w_at, w_in = _w_rows(w, first + g, n, w_row, ROWS, GATED, FAR)
+        for t in tl.static_range(AHEAD):
+            held = held + (_w_tile(w_at, w_in, begin + t * TILE, end, TILE, WHOLE),)
     if PDL and EARLY:
         gdc_wait()
     # Where warps lie side by side in k, x is loaded once; where each has rows of its own, by each, which spares a trip through shared memory.
@@ -196,37 +183,42 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
         scale = 1.0
         if NORM:
             scale = _norm_scale(x_at, always, k, eps, X_ROWS, TILE)
-        if AHEAD == 0 or PAIRS:
-            total = tl.zeros((ROWS, TILE), tl.float32)
+        x_tiles = ()
         for t in tl.static_range(AHEAD):
-            x_tile = _x_tile(x_at, always, norm_at, scale, begin + t * TILE, end, TILE, WHOLE, NORM, INTERPRET)
-            if t == 0 and not PAIRS:  # not added to zero: the reduction can fuse the products into its sums
-                total = held[t].to(tl.float32) * x_tile.to(tl.float32)
+            x_tiles = x_tiles + (_x_tile(x_at, always, norm_at, scale, begin + t * TILE, end, TILE, WHOLE, NORM),)
+        for g in tl.static_range(GROUPS):
+            if AHEAD == 0 or PAIRS != "":
+                total = tl.zeros((ROWS, TILE), tl.float32)
+            for t in tl.static_range(AHEAD):
+                if t == 0 and PAIRS == "":  # not added to zero: the reduction can fuse the products into its sums
+                    total = held[g * AHEAD].to(tl.float32) * x_tiles[0].to(tl.float32)
+                else:
+                    total = _add_products(total, held[g * AHEAD + t], x_tiles[t], PAIRS)
+            if LOOP:
+                sums = sums + (total,)
             else:
-                total = _add_products(total, held[t], x_tile, PAIRS, WAITS, INTERPRET)
-        if LOOP:
-            sums, scales = sums + (total,), scales + (scale,)
-        else:
-            sums = sums + (tl.sum(total, 1),)
-    if LOOP:
+                sums = sums + (tl.sum(total, 1),)
+        scales = scales + (scale,)
+    if LOOP:  # of one group
         for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
             tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
             more = ()
             for i in tl.static_range(M):
-                x_tile = _x_tile(x + (token + i) * x_row, always, norm_at, scales[i], start, end, TILE, WHOLE, NORM, INTERPRET)
-                more = more + (_add_products(sums[i], tile, x_tile, PAIRS, WAITS, INTERPRET),)
+                x_tile = _x_tile(x + (token + i) * x_row, always, norm_at, scales[i], start, end, TILE, WHOLE, NORM)
+                more = more + (_add_products(sums[i], tile, x_tile, PAIRS),)
             sums = more
     for i in tl.static_range(M):
-        total = sums[i]
-        if LOOP:
-            total = tl.sum(total, 1)
-        total = total[None, :]
-        if SPLIT:
-            across = tl.cast(tl.num_programs(0) * ROWS, tl.int64)
-            tl.store(part + (split * M + i) * across + first * ROWS + tl.arange(0, ROWS)[None, :], total)
-        else:
-            _finish(total, tl.full((1, 1), i, tl.int64), always, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-                    1, ROWS, BIAS, RESIDUAL, GATED, INTERPRET)  # fmt: skip
+        for g in tl.static_range(GROUPS):
+            total = sums[i * GROUPS + g]
+            if LOOP:
+                total = tl.sum(total, 1)
+            total = total[None, :]
+            if SPLIT:
+                across = tl.cast(tl.num_programs(0) * (GROUPS * ROWS), tl.int64)
+                tl.store(part + (split * M + i) * across + (first + g) * ROWS + tl.arange(0, ROWS)[None, :], total)
+            else:
+                _finish(total, tl.full((1, 1), i, tl.int64), always, first + g, y, bias, residual, n, bias_row, bias_col,
+                        residual_row, residual_col, 1, ROWS, BIAS, RESIDUAL, GATED)  # fmt: skip
 
 
 @triton.jit
@@ -234,8 +226,8 @@ def _matrix(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row
             M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
             SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
             NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-            PAIRS: tl.constexpr, WAITS: tl.constexpr, INTERPRET: tl.constexpr):  # fmt: skip
-    """The same for m <= M tokens with the matrix unit: x[M, TILE] @ w[ROWS, TILE].T, tile by tile, rows of x from m on being zero."""
+            GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
+    """The same for m <= M tokens, of one group, with the matrix unit: x[M, TILE] @ w[ROWS, TILE].T, tile by tile; rows of x from m on are zero."""
     first, split = tl.program_id(0), tl.program_id(1)
     if K:
         k, w_row = K, W_ROW
@@ -260,23 +252,22 @@ def _matrix(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row
         scale = _norm_scale(x_at, x_in, k, eps, M, TILE)
     total = tl.zeros((M, ROWS), tl.float32)
     for t in tl.static_range(AHEAD):
-        total = _dot(_x_tile(x_at, x_in, norm_at, scale, begin + t * TILE, end, TILE, False, NORM, INTERPRET), held[t], total, INTERPRET)
+        total = tl.dot(_x_tile(x_at, x_in, norm_at, scale, begin + t * TILE, end, TILE, False, NORM), tl.trans(held[t]), total)
     if LOOP:
         for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
             tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
-            total = _dot(_x_tile(x_at, x_in, norm_at, scale, start, end, TILE, False, NORM, INTERPRET), tile, total, INTERPRET)
+            total = tl.dot(_x_tile(x_at, x_in, norm_at, scale, start, end, TILE, False, NORM), tl.trans(tile), total)
     if SPLIT:
         across = tl.cast(tl.num_programs(0) * ROWS, tl.int64)
         tl.store(part + (split * m + tokens) * across + first * ROWS + tl.arange(0, ROWS)[None, :], total, mask=x_in)
     else:
         _finish(total, tokens, x_in, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-                M, ROWS, BIAS, RESIDUAL, GATED, INTERPRET)  # fmt: skip
+                M, ROWS, BIAS, RESIDUAL, GATED)  # fmt: skip
 
 
 @triton.jit
 def _combine(part, y, bias, residual, m, n, across, splits, bias_row, bias_col, residual_row, residual_col,
-             ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
-             INTERPRET: tl.constexpr):  # fmt: skip
+             ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
     """y[token, columns of this program] from part[splits, m, across], added in the order of k."""
     first, token = tl.program_id(0), tl.program_id(1)
     if PDL:
@@ -289,7 +280,7 @@ def _combine(part, y, bias, residual, m, n, across, splits, bias_row, bias_col, 
         total += tl.load(part + (split * m + token) * tl.cast(across, tl.int64) + at, mask=inside, other=0.0)
     always = tl.full((1, 1), True, tl.int1)
     _finish(total, tl.full((1, 1), token, tl.int64), always, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-            1, ROWS, BIAS, RESIDUAL, GATED, INTERPRET)  # fmt: skip
+            1, ROWS, BIAS, RESIDUAL, GATED)  # fmt: skip
 
 
 def skinny(
@@ -313,32 +304,32 @@ def skinny(
         return y
     rows, tile, body = max(config.rows, 2) if gated else config.rows, config.tile, _lanes if config.body == "lanes" else _matrix
     spread = tile < _VECTOR * arch.wave * config.warps
-    pairs = body is _lanes and arch.dot2_f16 and norm is None and k > 0 and _paired(x) and _paired(w)
+    pairs = _pairs(arch) if body is _lanes and norm is None and k > 0 and _paired(x) and _paired(w) else ""
     if pairs:
         x, w, k, tile = x.view(torch.int32), w.view(torch.int32), k // 2, tile // 2
-    programs = triton.cdiv(w.shape[0], rows)
     share = triton.cdiv(triton.cdiv(k, config.splits), tile) * tile
     splits = max(1, triton.cdiv(k, share)) if k else 1
     share = share if splits > 1 else k
     tiles = triton.cdiv(share, tile)
     ahead = min(config.ahead, tiles)
-    part = _new((splits, m, programs * rows), torch.float32, x.device) if splits > 1 else y
+    groups = config.groups if body is _lanes and ahead == tiles else 1
+    programs = triton.cdiv(w.shape[0], rows * groups)
+    part = _new((splits, m, programs * groups * rows), torch.float32, x.device) if splits > 1 else y
     pdl = arch.pdl and not triton.knobs.runtime.interpret
     behind: dict[str, Any] = {
         "BIAS": bias is not None,
         "RESIDUAL": residual is not None,
         "GATED": gated,
         "PDL": pdl,
-        "INTERPRET": triton.knobs.runtime.interpret,
     }
     strides = (*_strides(bias), *_strides(residual))
     late = {"launch_pdl": True} if pdl else {}
-    whole = k > 0 and w.shape[0] % rows == 0 and k % tile == 0 and k % share == 0
+    whole = k > 0 and w.shape[0] % (rows * groups) == 0 and k % tile == 0 and k % share == 0
     body[(programs, splits)](
         x, w, y, _or(bias, y), _or(residual, y), _or(norm, x), part, m, n, k, x.stride(0), w.stride(0), *strides, eps, share,
         M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile, AHEAD=ahead, STAGES=config.stages, LOOP=tiles > ahead, SPREAD=spread,
         SPLIT=splits > 1, WHOLE=whole, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, W_ROW=w.stride(0) if whole else 0,
-        NORM=norm is not None and k > 0, PAIRS=pairs, WAITS=arch.wave == _WAITING_WAVE,
+        NORM=norm is not None and k > 0, GROUPS=groups, PAIRS=pairs,
         **behind, EARLY=pdl and constant_w, num_warps=config.warps, **late,
     )  # fmt: skip
     if splits > 1:
@@ -352,6 +343,13 @@ def skinny(
 def _new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Memory for a result; a test puts its own in the place of this, with bands around it."""
     return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _pairs(arch: Arch) -> str:
+    """How pairs of fp16 are multiplied on a target; empty where they are not."""
+    if not arch.dot2_f16:
+        return ""
+    return "plain" if triton.knobs.runtime.interpret else "dot2 and wait" if arch.wave == _WAITING_WAVE else "dot2"
 
 
 def _paired(tensor: torch.Tensor) -> bool:
