@@ -46,15 +46,15 @@ def tune(
     plan = TunePlan(found, rows, dtypes, device, seconds)
     with Progress() as bar:
         table, notes = measure(plan, bar)
+    for path in ([user_path(table.key["device"])] if write else []) + ([Path(out)] if out else []):
+        write_table(table, path)
+        complain("note", f"table written: {path}")
     for note in notes:
         complain("note", note)
     if as_json:
         print_json({"key": table.key, "rows": [asdict(row) for row in table.rows], "notes": notes})
     else:
         _print(table)
-    for path in ([user_path(table.key["device"])] if write else []) + ([Path(out)] if out else []):
-        write_table(table, path)
-        complain("note", f"table written: {path}")
 
 
 def _print(table: "Table") -> None:
