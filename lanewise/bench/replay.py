@@ -13,8 +13,9 @@ import torch
 
 from lanewise.errors import DeviceError
 
-__all__ = ["Gpu", "Piece", "gpu_index"]
+__all__ = ["TYPES", "Gpu", "Piece", "gpu_index"]
 
+TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}  # what is measured on a GPU
 _CUDA: Any = torch.cuda  # parts of it have no types
 _WARM = 3  # runs before a capture: compilers, workspaces and lazily loaded modules have no place in one
 
@@ -53,9 +54,12 @@ class Gpu:
         """Bytes of the L2 cache, None where PyTorch does not know."""
         return int(getattr(self.properties, "L2_cache_size", 0)) or None
 
-    def free(self) -> int:
-        """Bytes of memory that are left."""
-        return int(torch.cuda.mem_get_info(self.device)[0])
+    def copies(self, w: Any, count: int) -> list[Any]:
+        """w[n,k] and clones of it, so many in all. Raises DeviceError when there is no memory for them."""
+        needed, free = count * w.nbytes, int(torch.cuda.mem_get_info(self.device)[0])
+        if needed > free:
+            raise DeviceError(f"{count} copies of {w.shape[0]}x{w.shape[1]} weights need {needed} bytes, and the GPU has {free} left")
+        return [w, *(w.clone() for _ in range(count - 1))]
 
     def capture(self, call: Callable[[int], Any], calls: int) -> Piece:
         """call(0) to call(calls - 1) as one graph, behind a few that are not captured. Nothing of it has run before `run` or a replay."""

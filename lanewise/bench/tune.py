@@ -20,20 +20,20 @@ from lanewise.arch import Arch
 from lanewise.backends import Progress
 from lanewise.bench.gpu_compile import compile_all, wanted
 from lanewise.bench.lock import held
-from lanewise.bench.replay import Gpu, Piece, gpu_index
+from lanewise.bench.replay import TYPES, Gpu, Piece, gpu_index
 from lanewise.bench.right import worst
-from lanewise.bench.sweep import MOST_ROWS, ROWS
+from lanewise.bench.sweep import ROWS
 from lanewise.errors import DeviceError, LanewiseError, ShapeError
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu import skinny
 from lanewise.kernels.gpu.config import Config
 from lanewise.kernels.gpu.defaults import candidates
+from lanewise.kernels.gpu.linear import MOST_ROWS
 from lanewise.kernels.gpu.table import Row, Table, forget, here
 
 __all__ = ["TunePlan", "tune", "write_table"]
 
 _BLAS = Config("blas")
-_TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 _ROTATION = 4  # L2 caches
 _MOST_COPIES = 512
 _SEEDED = 8  # configurations of each body that a neighbour passes on
@@ -70,8 +70,8 @@ class TunePlan:
                 raise ShapeError(f"a shape of {n}x{k}; n and k are 1 or more")
         if not self.shapes or not self.rows or not all(1 <= m <= MOST_ROWS for m in self.rows):
             raise ShapeError(f"m of {', '.join(map(str, self.rows)) or 'nothing'}; it is 1 to {MOST_ROWS}, and there is a shape")
-        if not self.dtypes or any(dtype not in _TYPES for dtype in self.dtypes):
-            raise ShapeError(f"dtypes {', '.join(self.dtypes)}; they are {', '.join(_TYPES)}")
+        if not self.dtypes or any(dtype not in TYPES for dtype in self.dtypes):
+            raise ShapeError(f"dtypes {', '.join(self.dtypes)}; they are {', '.join(TYPES)}")
         if not self.seconds > 0:
             raise LanewiseError(f"{self.seconds:g} seconds were given for a shape; it takes some")
 
@@ -157,7 +157,7 @@ class _Tuner:
                 for m in plan.rows:
                     self._told(what, done, total)
                     done += 1
-                    yield _Problem(dtype, m, n, k), torch.randn(m, k, device=self._gpu.device).to(_TYPES[dtype]), w
+                    yield _Problem(dtype, m, n, k), torch.randn(m, k, device=self._gpu.device).to(TYPES[dtype]), w
                 del w
         self._told(what, total, total)
 
@@ -165,7 +165,7 @@ class _Tuner:
         """Compile whatever will be launched, once for all shapes that share it."""
         with wanted() as kernels:
             for problem, configs in chosen.items():
-                x, w = (torch.empty(rows, problem.k, dtype=_TYPES[problem.dtype], device=self._gpu.device) for rows in (problem.m, problem.n))
+                x, w = (torch.empty(rows, problem.k, dtype=TYPES[problem.dtype], device=self._gpu.device) for rows in (problem.m, problem.n))
                 for config in configs:
                     if config not in self._times.get(problem, {}):
                         self._skinny(x, w, config)
@@ -217,8 +217,6 @@ class _Tuner:
 
 def _weights(gpu: Gpu, dtype: str, n: int, k: int) -> list[Any]:
     """Enough copies of random weights that a rotation is 4 L2 caches; each is there once in a graph at least."""
-    first = torch.empty(n, k, dtype=_TYPES[dtype], device=gpu.device).normal_()
+    first = torch.empty(n, k, dtype=TYPES[dtype], device=gpu.device).normal_()
     copies = min(_MOST_COPIES, ceil(_ROTATION * (gpu.cache or 0) / first.nbytes) or 1)
-    if copies * first.nbytes > gpu.free():
-        raise DeviceError(f"{copies} copies of {n}x{k} weights need {copies * first.nbytes} bytes, and the GPU has {gpu.free()} left")
-    return [first, *(first.clone() for _ in range(copies - 1))]
+    return gpu.copies(first, copies)

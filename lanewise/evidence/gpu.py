@@ -5,14 +5,13 @@ from typing import Any
 
 from lanewise import arch
 from lanewise.bench.around import GPU_RULE
-from lanewise.bench.gpu_code import blas_artifact
+from lanewise.bench.gpu_code import ARMS, blas_artifact
 from lanewise.bench.limits import FLOAT_SIZE, FLOAT_TURNS, READ_TURNS, gpu_probe_bytes
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 
-__all__ = ["ARMS", "check_gpu", "check_gpu_arm", "check_gpu_plan", "is_gpu"]
+__all__ = ["check_gpu", "check_gpu_arm", "check_gpu_plan", "is_gpu"]
 
-ARMS = {"skinny": ("gpu", "1"), "blas": ("blas", "0")}  # label: (body, the switch of the skinny kernel), as lanewise.bench.cuda has them
 _FACTS = {"multiprocessors": int, "memory": int, "l2": int}
 
 
