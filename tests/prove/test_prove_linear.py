@@ -5,11 +5,10 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
-from support.linear_mutants import MUTANTS
+from support.linear_mutants import MUTANTS, chain
 
 from lanewise.errors import ShapeError
 from lanewise.prove.__main__ import main
-from lanewise.prove.bodies import chain
 from lanewise.prove.linear import Run, guarded, prove
 from lanewise.prove.linear_cases import CASES, LAYOUTS, LinearCase, covering
 from lanewise.prove.memory import FAR
