@@ -14,7 +14,7 @@ from lanewise.bench import gpu_compile, tune
 from lanewise.bench.sweep import SHAPES, name_of, sweep
 from lanewise.bench.tune import TunePlan, write_table
 from lanewise.cli import app
-from lanewise.errors import DeviceError, EvidenceError, LanewiseError, ShapeError
+from lanewise.errors import DeviceError, EvidenceError, LanewiseError
 from lanewise.evidence import open_bundle
 from lanewise.kernels.gpu import skinny as kernels
 from lanewise.kernels.gpu import table as tables
@@ -110,6 +110,8 @@ def test_a_written_table_is_what_the_next_choice_reads(monkeypatch, tmp_path):
     write_table(table, tables.user_path(NAME))
     chosen = tables.choose(ROW, "bf16", 1, *SHAPE, NAME)
     assert (chosen.config, chosen.source.partition(",")[0]) == (FAST, "user table")
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path / "another"))
+    assert "user table" not in tables.choose(ROW, "bf16", 1, *SHAPE, NAME).source
     tables.forget()
 
 
@@ -124,6 +126,7 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [({"shapes": ()}, "there is a shape"), ({"shapes": ((0, 4),)}, "n and k are 1 or more"), ({"rows": (17,)}, "it is 1 to 16"),
+     ({"rows": (0,)}, "it is 1 to 16"),
      ({"dtypes": ("f32",)}, "they are f16, bf16"), ({"seconds": 0.0}, "it takes some")],
 )  # fmt: skip
 def test_a_plan_that_cannot_be_is_refused(options, words):
@@ -208,8 +211,3 @@ def test_a_process_that_dies_is_said(monkeypatch):
     plain = subprocess.Popen
     monkeypatch.setattr("lanewise.bench.gpu_compile.subprocess.Popen", lambda command, **rest: plain(["false"], **rest))
     assert gpu_compile.compile_all([{}, {}], ROW, 2) == ["2 kernels were not compiled: a compiling process ended early"]
-
-
-def test_a_plan_refuses_rows_that_no_kernel_takes():
-    with pytest.raises(ShapeError):
-        TunePlan((SHAPE,), (0,))

@@ -97,9 +97,9 @@ def here(device: str) -> dict[str, str]:
     return {"device": device, "driver": _driver(), "triton": _triton()}
 
 
-def user_path(device: str, cache: Path | None = None) -> Path:
+def user_path(device: str) -> Path:
     """Where `lanewise tune` keeps what it measured on a device."""
-    folder = cache or Path(settings.get("CACHE_DIR") or Path.home() / ".cache" / "lanewise")
+    folder = Path(settings.get("CACHE_DIR") or Path.home() / ".cache" / "lanewise")
     return folder / f"gpu-{re.sub(r'[^a-z0-9]+', '-', device.lower()).strip('-')}.json"
 
 
@@ -125,7 +125,7 @@ def _chosen(arch: Arch, dtype: str, m: int, n: int, k: int, device: str | None, 
 def _tables(arch: Arch, device: str | None) -> Iterator[tuple[Table | None, str]]:
     """Tables in the order in which they are asked, each with its name; of one that is not used only why."""
     if device is not None:
-        yield from _user(device)
+        yield from _user(user_path(device), device)
     shipped = sorted(_shipped(), key=lambda t: t.key["device"] != device)
     for table in shipped:
         if table.key["device"] == device or table.key["target"] == arch.name:
@@ -139,8 +139,7 @@ def _shipped() -> tuple[Table, ...]:
 
 
 @functools.cache
-def _user(device: str) -> tuple[tuple[Table | None, str], ...]:
-    path = user_path(device)
+def _user(path: Path, device: str) -> tuple[tuple[Table | None, str], ...]:
     if not path.exists():
         return ()
     try:
