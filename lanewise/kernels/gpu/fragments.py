@@ -5,19 +5,14 @@ which columns of k stand where is free, as long as x has the same order. So what
 token g, four lanes have 32 columns, in two multiplications (PTX ISA, matrix fragments for mma.m16n8k16).
 
 Tensors are [8, warps, 16] int32, two elements each. That a lane holds 4 neighbours of a row is the compiler's choice, and the assembly relies
-on it: `laid_out` says whether it was made.
+on it: `laid_out.py` says whether it was made.
 """
-
-import re
-from typing import Any
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.kernels.gpu.lanes import _finish, _norm_scale
-
-__all__ = ["checked", "laid_out"]
 
 
 @triton.jit
@@ -171,24 +166,3 @@ def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col,
             else:
                 _finish(total, tokens, tokens < m, first + g, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
                         8, 16, BIAS, RESIDUAL, GATED)  # fmt: skip
-
-
-def laid_out(kernel: Any, warps: int) -> bool:
-    """Whether a compiled kernel's assembly gets 4 neighbours of row g from each lane of g and c, as it relies on."""
-    wanted = f"sizePerThread = [1, 1, 4], threadsPerWarp = [8, 1, 4], warpsPerCTA = [1, {warps}, 1], order = [2, 0, 1]"
-    text = kernel.asm["ttgir"]
-    layouts = dict(re.findall(r"^(#\w+) = (#ttg\.blocked<.*>)", text, re.MULTILINE))
-    used = re.findall(r"tt\.elementwise_inline_asm .*mma\.sync.*-> tensor<[0-9x]+xf32, (#\w+)>", text)
-    return bool(used) and all(wanted in layouts.get(name, "") for name in used)
-
-
-def checked(kernel: Any, warps: int) -> None:
-    """Refuse a kernel that the compiler has laid out in another way: its results would be wrong. Asked once of each kernel."""
-    if kernel is None or kernel.hash in _CHECKED:  # the interpreter compiles nothing
-        return
-    if not laid_out(kernel, warps):
-        raise RuntimeError("Triton laid the fragments of skinny out in a way that its assembly does not expect; LANEWISE_SKINNY=0 leaves it out")
-    _CHECKED.add(kernel.hash)
-
-
-_CHECKED: set[str] = set()
