@@ -18,7 +18,7 @@ class Config:
             "fragments" (the matrix unit for 8 tokens at a time, out of the registers that w is loaded into),
             "matrix" (the matrix unit by way of shared memory, m padded to 16), or
             "blas" (the vendor's library is faster here).
-            Where rows do not begin at 16 bytes, "mma" and "fragments" leave the call to a body that needs no such rows.
+            Where rows do not begin at 16 bytes, or with a norm in front, "mma" is "lanes" and "fragments" the target's default.
     rows:   of w, a program
     tile:   columns of k that a program takes at a time
     warps:  of a program

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from lanewise.kernels.gpu.lanes import _finish, _norm_scale
+from lanewise.kernels.gpu.lanes import _finish
 
 
 @triton.jit
@@ -36,20 +36,9 @@ def _w_pairs(w, group, lane_row, columns, n, end, W_ROW: tl.constexpr, LOWER: tl
 
 
 @triton.jit
-def _x_pairs(x, norm, scale, token, start, columns, m, end, X_ROW: tl.constexpr, NORM: tl.constexpr, WARPS: tl.constexpr):
-    """x of 8 tokens, [8, warps, 16] pairs, zero outside. Of NORM x is not yet paired."""
-    x_in, x_at = token < m, x + token.to(tl.int64) * X_ROW
-    if NORM:
-        wide = start * 2 + tl.arange(0, WARPS)[None, :, None] * 32 + tl.arange(0, 32)[None, None, :]
-        value = tl.load(x_at + wide, mask=x_in & (wide < 2 * end), other=0.0)
-        # as many addresses as x has, though they repeat: the weight then lies where x does
-        weight = tl.load(norm + 0 * token + wide, mask=x_in & (wide < 2 * end), other=0.0).to(tl.float32)
-        value = (value.to(tl.float32) * scale * weight).to(value.dtype).to(tl.int16, bitcast=True).to(tl.int32)
-        low, high = tl.split(tl.reshape(value, (8, WARPS, 16, 2)))
-        tile = (low & 0xFFFF) | (high << 16)
-    else:
-        tile = tl.load(x_at + columns, mask=x_in & (columns < end), other=0)
-    return tile
+def _x_pairs(x, token, columns, m, end, X_ROW: tl.constexpr):
+    """x of 8 tokens, [8, warps, 16] pairs, zero outside."""
+    return tl.load(x + token.to(tl.int64) * X_ROW + columns, mask=(token < m) & (columns < end), other=0)
 
 
 @triton.jit
@@ -102,10 +91,10 @@ def _gathered(total, GATED: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col, residual_row, residual_col, eps, share,
+def _fragments(x, w, y, bias, residual, part, m, n, k, bias_row, bias_col, residual_row, residual_col, share,
                HALVES: tl.constexpr, WARPS: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
                SPLIT: tl.constexpr, WHOLE: tl.constexpr, W_ROW: tl.constexpr, X_ROW: tl.constexpr,
-               NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
+               BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
                GROUPS: tl.constexpr, KIND: tl.constexpr):  # fmt: skip
     """m <= 8 HALVES tokens of GROUPS times 16 rows of w; of a split its share of k, as part[split, token, row]. k and share count pairs."""
     first, split = tl.program_id(0) * GROUPS, tl.program_id(1)
@@ -128,17 +117,11 @@ def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col,
                 held = held + (tile,)
     if PDL and EARLY:
         gdc_wait()
-    totals, scales = (), ()
+    totals = ()
     for h in tl.static_range(HALVES):
-        scale = 1.0
-        if NORM:
-            tokens = tl.arange(0, 8)[:, None] + 8 * h
-            scale = _norm_scale(x + tokens.to(tl.int64) * X_ROW, tokens < m, 2 * k, eps, 8, 256)[:, :, None]
-        scales = scales + (scale,)
         x_tiles = ()
         for t in tl.static_range(AHEAD):
-            start = begin + t * STEP
-            x_tiles = x_tiles + (_x_pairs(x, norm, scale, lane_row + 8 * h, start, start + offset, m, end, X_ROW, NORM, WARPS),)
+            x_tiles = x_tiles + (_x_pairs(x, lane_row + 8 * h, begin + t * STEP + offset, m, end, X_ROW),)
         for g in tl.static_range(GROUPS):
             if KIND == "bf16" or KIND == "f16":
                 total = tl.zeros((8, WARPS, 16), tl.float32)
@@ -153,7 +136,7 @@ def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col,
             bottom = _w_pairs(w, first, lane_row, start + offset, n, end, W_ROW, 1, WHOLE, GATED)
             more = ()
             for h in tl.static_range(HALVES):
-                x_tile = _x_pairs(x, norm, scales[h], lane_row + 8 * h, start, start + offset, m, end, X_ROW, NORM, WARPS)
+                x_tile = _x_pairs(x, lane_row + 8 * h, start + offset, m, end, X_ROW)
                 more = more + (_multiplied(totals[h], top, bottom, x_tile, KIND),)
             totals = more
     for h in tl.static_range(HALVES):

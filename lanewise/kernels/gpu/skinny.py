@@ -51,11 +51,11 @@ def skinny(
     if m == 0 or n == 0:
         return y
     norm = norm if k else None
-    unit = k > 0 and arch.mma16 and _begin_at(x, 16) and _begin_at(w, 16)
-    if config.body == "fragments" and not (unit or (_interpreted() and _begin_at(x, 16) and _begin_at(w, 16) and k)):
+    aligned = k > 0 and norm is None and _begin_at(x, 16) and _begin_at(w, 16)
+    if config.body == "fragments" and not (aligned and (arch.mma16 or _interpreted())):
         config = default(arch, "", m, n, k)
     rows, tile, body = max(config.rows, 2) if gated else config.rows, config.tile, _BODIES[config.body]
-    mma = config.body == "mma" and unit and norm is None and not _interpreted()
+    mma = config.body == "mma" and aligned and arch.mma16 and not _interpreted()
     pairs = ""
     if mma or body is _fragments:
         pairs = f"{'mma ' if mma else 'plain ' if _interpreted() else ''}{'f16' if x.dtype is torch.float16 else 'bf16'}"
@@ -63,7 +63,7 @@ def skinny(
         pairs = _pairs(x, w, norm, arch)
     spread = tile < _VECTOR * arch.wave * config.warps
     if pairs:
-        x, w, k, tile = x if norm is not None else _paired(x), _paired(w), k // 2, tile // 2
+        x, w, k, tile = _paired(x), _paired(w), k // 2, tile // 2
     share = triton.cdiv(triton.cdiv(k, config.splits), tile) * tile
     splits = max(1, triton.cdiv(k, share)) if k else 1
     share = share if splits > 1 else k
@@ -77,16 +77,17 @@ def skinny(
     fused: dict[str, Any] = {"BIAS": bias is not None, "RESIDUAL": residual is not None, "GATED": gated, "PDL": pdl}
     strides = (*_strides(bias), *_strides(residual))
     late = {"launch_pdl": True} if pdl else {}
-    cut = {"AHEAD": ahead, "STAGES": config.stages, "LOOP": tiles > ahead, "SPLIT": splits > 1, "WHOLE": whole, "NORM": norm is not None,
+    cut = {"AHEAD": ahead, "STAGES": config.stages, "LOOP": tiles > ahead, "SPLIT": splits > 1, "WHOLE": whole,
            "GROUPS": groups, "EARLY": pdl and constant_w, "num_warps": config.warps, **fused, **late}  # fmt: skip
-    operands, grid = (x, w, y, _or(bias, y), _or(residual, y), _or(norm, x), part, m, n, k), (programs, splits)
-    known = {"W_ROW": w.stride(0) if whole or pairs else -1, "X_ROW": 0 if m == 1 else x.stride(0) if pairs else -1}
+    before, after = (x, w, y, _or(bias, y), _or(residual, y)), (part, m, n, k)
+    exact = mma or body is _fragments  # the compiler has to see that rows begin at 16 bytes
+    known = {"W_ROW": w.stride(0) if whole or exact else -1, "X_ROW": 0 if m == 1 else x.stride(0) if exact else -1}
     if body is _fragments:
-        compiled = body[grid](*operands, *strides, eps, share, HALVES=triton.cdiv(m, 8), WARPS=config.warps, KIND=pairs, **known, **cut)
+        compiled = body[programs, splits](*before, *after, *strides, share, HALVES=triton.cdiv(m, 8), WARPS=config.warps, KIND=pairs, **known, **cut)
     else:
-        compiled = body[grid](
-            *operands, x.stride(0), w.stride(0), *strides, eps, share, M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile,
-            SPREAD=spread, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, PAIRS=pairs, **known, **cut,
+        compiled = body[programs, splits](
+            *before, _or(norm, x), *after, x.stride(0), w.stride(0), *strides, eps, share, M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile,
+            SPREAD=spread, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, NORM=norm is not None, PAIRS=pairs, **known, **cut,
         )  # fmt: skip
     if mma or (body is _fragments and not _interpreted()):
         checked(compiled, _LANES if mma else _QUADS)
