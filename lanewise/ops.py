@@ -72,7 +72,7 @@ def _run(
 ) -> Tensor:
     _shape(x, w, bias, residual, norm, gated, out)
     asked = problem(x, w, bias, residual, norm, gated, out, grad)
-    result: Tensor = dispatch.run(asked, x, w, bias, residual, norm, eps, gated, out, constant_w, asked)
+    result: Tensor = dispatch.run(asked, x, w, bias, residual, norm, eps, gated, out, constant_w=constant_w, asked=asked)
     return result
 
 

@@ -4,7 +4,7 @@ Importing this loads neither torch nor triton: a machine without them can still 
 """
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lanewise import dispatch
 from lanewise.contract import Guard, Kernel, Problem
@@ -116,22 +116,11 @@ def _skinny(
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], asked.n)
 
 
-def _blas(
-    x: "Tensor",
-    w: "Tensor",
-    bias: "Tensor | None" = None,
-    residual: "Tensor | None" = None,
-    norm: "Tensor | None" = None,
-    eps: float = 1e-6,
-    gated: bool = False,
-    out: "torch.dtype | None" = None,
-    constant_w: bool = False,
-    asked: Problem | None = None,
-) -> "Tensor":
+def _blas(*operands: Any, constant_w: bool = False, asked: Problem | None = None) -> "Tensor":
     """y[m,n] by torch's own functions on x's own device; differentiable."""
     from lanewise.kernels.gpu.chain import chain
 
-    return chain(x, w, bias, residual, norm, eps, gated, out)
+    return chain(*operands)
 
 
 _GUARDS = (_GPU, _TRITON, _DTYPE, _OUT, _X_INNER, _W_INNER, _ROWS, _EXTENT, _GRAD, _TABLE)
