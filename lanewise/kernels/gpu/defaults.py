@@ -18,6 +18,7 @@ _PADDED = 16  # tokens of the matrix body
 _LANES_M = 4  # tokens up to which lanes multiply as fast as w arrives
 _HELD = (16, 128)  # elements of w that a lane holds: fewer leave memory idle, more leave no registers
 _MOST_THREADS = 1024  # of a program
+_MOST_TILES = 12  # of fragments, of 8 registers each, that a lane holds
 _PROGRAMS = 256  # along k a problem is split until there are about as many: two for each multiprocessor of a large card
 
 
@@ -43,8 +44,12 @@ def fits(config: Config, arch: Arch, m: int) -> bool:
 
 def candidates(arch: Arch, dtype: str, m: int, n: int, k: int) -> tuple[Config, ...]:
     """Everything worth measuring at a shape, and BLAS last."""
-    found = [*(_lanes(arch, m, k) if m <= _LANES_M or arch.matrix is None else ()), *(_matrix(n, k) if m > 1 and arch.matrix else ())]
-    return (*(c for c in found if fits(c, arch, m)), Config("blas"))
+    found = [
+        *(_lanes(arch, m, k) if m <= _LANES_M or arch.matrix is None else ()),
+        *(_fragments(n, k) if arch.mma16 else ()),
+        *(_matrix(n, k) if m > 1 and arch.matrix else ()),
+    ]
+    return (*dict.fromkeys(c for c in found if fits(c, arch, m)), Config("blas"))
 
 
 def _lanes(arch: Arch, m: int, k: int) -> Iterator[Config]:
@@ -58,6 +63,17 @@ def _lanes(arch: Arch, m: int, k: int) -> Iterator[Config]:
         for ahead in sorted({a for a in (1, 2, 3, 4, 8, tiles) if a <= tiles and 2 * _HELD[0] <= a * each <= most}):
             for stages in (1,) if ahead == tiles else (1, 3):
                 yield Config("lanes", rows, tile, warps, ahead, 1, stages)
+
+
+def _fragments(n: int, k: int) -> Iterator[Config]:
+    for warps, ahead, groups, stages, splits in product((1, 2, 4, 8, 16), (2, 4, 6, 8, 12, 16), (1, 2, 3, 5), (1, 3), (1, 2, 4)):
+        tiles, programs = -(-k // (32 * warps) // splits), -(-n // (16 * groups)) * splits
+        held = min(ahead, tiles)
+        if ahead - held > 3 or held * groups > _MOST_TILES or (held == tiles and stages > 1) or (held < tiles and groups > 1):
+            continue
+        if programs < 60 or (splits > 1 and programs > 2 * _PROGRAMS):
+            continue
+        yield Config("fragments", 16, 32 * warps, warps, held, splits, stages, groups)
 
 
 def _matrix(n: int, k: int) -> Iterator[Config]:
