@@ -3,6 +3,7 @@
 Everything that `bench` asks of torch.cuda is here, so that a test can put a stand-in where no GPU is.
 """
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class Piece:
 def gpu_index(device: str) -> int:
     """The number behind `cuda:`, 0 where there is none. Raises DeviceError for a device that is not there."""
     kind, _, number = device.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()) or device.endswith(":"):
+    if kind != "cuda" or not re.fullmatch(r"[0-9]{0,4}", number) or device.endswith(":"):
         raise DeviceError(f"device {device[:64]!r} is no GPU; one is called cuda, or cuda:1 for the second")
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(number or 0) >= there:
