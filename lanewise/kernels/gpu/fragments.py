@@ -5,19 +5,14 @@ which columns of k stand where is free, as long as x has the same order. So what
 token g, four lanes have 32 columns, in two multiplications (PTX ISA, matrix fragments for mma.m16n8k16).
 
 Tensors are [8, warps, 16] int32, two elements each. That a lane holds 4 neighbours of a row is the compiler's choice, and the assembly relies
-on it: `laid_out` says whether it was made.
+on it: `laid_out.py` says whether it was made.
 """
-
-import re
-from typing import Any
 
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from lanewise.kernels.gpu.lanes import _finish, _norm_scale
-
-__all__ = ["checked", "laid_out"]
+from lanewise.kernels.gpu.lanes import _finish
 
 
 @triton.jit
@@ -41,20 +36,9 @@ def _w_pairs(w, group, lane_row, columns, n, end, W_ROW: tl.constexpr, LOWER: tl
 
 
 @triton.jit
-def _x_pairs(x, norm, scale, token, start, columns, m, end, X_ROW: tl.constexpr, NORM: tl.constexpr, WARPS: tl.constexpr):
-    """x of 8 tokens, [8, warps, 16] pairs, zero outside. Of NORM x is not yet paired."""
-    x_in, x_at = token < m, x + token.to(tl.int64) * X_ROW
-    if NORM:
-        wide = start * 2 + tl.arange(0, WARPS)[None, :, None] * 32 + tl.arange(0, 32)[None, None, :]
-        value = tl.load(x_at + wide, mask=x_in & (wide < 2 * end), other=0.0)
-        # as many addresses as x has, though they repeat: the weight then lies where x does
-        weight = tl.load(norm + 0 * token + wide, mask=x_in & (wide < 2 * end), other=0.0).to(tl.float32)
-        value = (value.to(tl.float32) * scale * weight).to(value.dtype).to(tl.int16, bitcast=True).to(tl.int32)
-        low, high = tl.split(tl.reshape(value, (8, WARPS, 16, 2)))
-        tile = (low & 0xFFFF) | (high << 16)
-    else:
-        tile = tl.load(x_at + columns, mask=x_in & (columns < end), other=0)
-    return tile
+def _x_pairs(x, token, columns, m, end, X_ROW: tl.constexpr):
+    """x of 8 tokens, [8, warps, 16] pairs, zero outside."""
+    return tl.load(x + token.to(tl.int64) * X_ROW + columns, mask=(token < m) & (columns < end), other=0)
 
 
 @triton.jit
@@ -107,10 +91,10 @@ def _gathered(total, GATED: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col, residual_row, residual_col, eps, share,
+def _fragments(x, w, y, bias, residual, part, m, n, k, bias_row, bias_col, residual_row, residual_col, share,
                HALVES: tl.constexpr, WARPS: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
                SPLIT: tl.constexpr, WHOLE: tl.constexpr, W_ROW: tl.constexpr, X_ROW: tl.constexpr,
-               NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
+               BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
                GROUPS: tl.constexpr, KIND: tl.constexpr):  # fmt: skip
     """m <= 8 HALVES tokens of GROUPS times 16 rows of w; of a split its share of k, as part[split, token, row]. k and share count pairs."""
     first, split = tl.program_id(0) * GROUPS, tl.program_id(1)
@@ -133,17 +117,11 @@ def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col,
                 held = held + (tile,)
     if PDL and EARLY:
         gdc_wait()
-    totals, scales = (), ()
+    totals = ()
     for h in tl.static_range(HALVES):
-        scale = 1.0
-        if NORM:
-            tokens = tl.arange(0, 8)[:, None] + 8 * h
-            scale = _norm_scale(x + tokens.to(tl.int64) * X_ROW, tokens < m, 2 * k, eps, 8, 256)[:, :, None]
-        scales = scales + (scale,)
         x_tiles = ()
         for t in tl.static_range(AHEAD):
-            start = begin + t * STEP
-            x_tiles = x_tiles + (_x_pairs(x, norm, scale, lane_row + 8 * h, start, start + offset, m, end, X_ROW, NORM, WARPS),)
+            x_tiles = x_tiles + (_x_pairs(x, lane_row + 8 * h, begin + t * STEP + offset, m, end, X_ROW),)
         for g in tl.static_range(GROUPS):
             if KIND == "bf16" or KIND == "f16":
                 total = tl.zeros((8, WARPS, 16), tl.float32)
@@ -158,7 +136,7 @@ def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col,
             bottom = _w_pairs(w, first, lane_row, start + offset, n, end, W_ROW, 1, WHOLE, GATED)
             more = ()
             for h in tl.static_range(HALVES):
-                x_tile = _x_pairs(x, norm, scales[h], lane_row + 8 * h, start, start + offset, m, end, X_ROW, NORM, WARPS)
+                x_tile = _x_pairs(x, lane_row + 8 * h, start + offset, m, end, X_ROW)
                 more = more + (_multiplied(totals[h], top, bottom, x_tile, KIND),)
             totals = more
     for h in tl.static_range(HALVES):
@@ -171,24 +149,3 @@ def _fragments(x, w, y, bias, residual, norm, part, m, n, k, bias_row, bias_col,
             else:
                 _finish(total, tokens, tokens < m, first + g, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
                         8, 16, BIAS, RESIDUAL, GATED)  # fmt: skip
-
-
-def laid_out(kernel: Any, warps: int) -> bool:
-    """Whether a compiled kernel's assembly gets 4 neighbours of row g from each lane of g and c, as it relies on."""
-    wanted = f"sizePerThread = [1, 1, 4], threadsPerWarp = [8, 1, 4], warpsPerCTA = [1, {warps}, 1], order = [2, 0, 1]"
-    text = kernel.asm["ttgir"]
-    layouts = dict(re.findall(r"^(#\w+) = (#ttg\.blocked<.*>)", text, re.MULTILINE))
-    used = re.findall(r"tt\.elementwise_inline_asm .*mma\.sync.*-> tensor<[0-9x]+xf32, (#\w+)>", text)
-    return bool(used) and all(wanted in layouts.get(name, "") for name in used)
-
-
-def checked(kernel: Any, warps: int) -> None:
-    """Refuse a kernel that the compiler has laid out in another way: its results would be wrong. Asked once of each kernel."""
-    if kernel is None or kernel.hash in _CHECKED:  # the interpreter compiles nothing
-        return
-    if not laid_out(kernel, warps):
-        raise RuntimeError("Triton laid the fragments of skinny out in a way that its assembly does not expect; LANEWISE_SKINNY=0 leaves it out")
-    _CHECKED.add(kernel.hash)
-
-
-_CHECKED: set[str] = set()

@@ -89,6 +89,36 @@ def _add_products(total, w_tile, x_tile, PAIRS: tl.constexpr):
 
 
 @triton.jit
+def _mma(total, top, bottom, x_tile, PAIRS: tl.constexpr):
+    """total + products of two rows' pairs with x's, by the matrix unit: what of it is right, `_diagonal` picks.
+
+    Each lane gives its 8 neighbours in k of one row, of another, and of x. For mma.sync m16n8k16 that is 8 + 8 rows of which four lanes have 32
+    columns, and 8 tokens of which they have the same; so row g of the product belongs to token g alone (PTX ISA, matrix fragments).
+    """
+    top, x_tile = tl.broadcast(top, x_tile)
+    if PAIRS == "mma bf16":
+        total = tl.inline_asm_elementwise(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0,$1,$2,$3}, {$4,$8,$5,$9}, {$12,$13}, {$16,$17,$18,$19};\n"
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0,$1,$2,$3}, {$6,$10,$7,$11}, {$14,$15}, {$0,$1,$2,$3};",
+            "=&f,=&f,=&f,=&f,r,r,r,r,r,r,r,r,r,r,r,r,f,f,f,f", [top, bottom, x_tile, total], tl.float32, True, 4)  # fmt: skip
+    else:
+        total = tl.inline_asm_elementwise(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$0,$1,$2,$3}, {$4,$8,$5,$9}, {$12,$13}, {$16,$17,$18,$19};\n"
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {$0,$1,$2,$3}, {$6,$10,$7,$11}, {$14,$15}, {$0,$1,$2,$3};",
+            "=&f,=&f,=&f,=&f,r,r,r,r,r,r,r,r,r,r,r,r,f,f,f,f", [top, bottom, x_tile, total], tl.float32, True, 4)  # fmt: skip
+    return total
+
+
+@triton.jit
+def _diagonal(total, LOWER: tl.constexpr, TILE: tl.constexpr):
+    """[rows], the sums of the first or second row of `_mma`: of lane 4g + c the element where its token 2c or 2c + 1 is g."""
+    place = tl.arange(0, TILE)[None, :]
+    lane, element = (place // 4) % 32, place % 4
+    wanted = 2 * (lane % 4) + element - 2 * LOWER == lane // 4
+    return tl.sum(tl.where(wanted & (element // 2 == LOWER), total, 0.0), 1)
+
+
+@triton.jit
 def _norm_scale(x_at, x_in, k, eps, TOKENS: tl.constexpr, TILE: tl.constexpr):
     """1 / sqrt(mean(x[token, :]^2) + eps), [TOKENS, 1]."""
     total = tl.zeros((TOKENS, TILE), tl.float32)
@@ -131,15 +161,20 @@ def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias
 def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row, bias_col, residual_row, residual_col, eps, share,
            M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
            SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
-           NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-           GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
+           X_ROW: tl.constexpr, NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
+           EARLY: tl.constexpr, GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
     """All m = M tokens of this program's GROUPS times ROWS rows of w; of a split its share of k, as part[split, token, row].
 
     Of PAIRS x and w come as int32, two fp16 each, and every number of columns is one of pairs.
     """
     first, split = tl.program_id(0) * GROUPS, tl.program_id(1)
+    MMA: tl.constexpr = PAIRS == "mma bf16" or PAIRS == "mma f16"
     if K:
-        k, w_row = K, W_ROW
+        k = K
+    if W_ROW >= 0:
+        w_row = W_ROW
+    if MMA:
+        x_row = X_ROW
     begin, end = 0, k
     if SPLIT:
         begin = split * share
@@ -169,33 +204,54 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
         x_tiles = ()
         for t in tl.static_range(AHEAD):
             x_tiles = x_tiles + (_x_tile(x_at, always, norm_at, scale, begin + t * TILE, end, TILE, WHOLE, NORM),)
-        for g in tl.static_range(GROUPS):
-            if AHEAD == 0 or PAIRS != "":
+        if MMA:
+            for g in tl.static_range(0, GROUPS, 2):
                 total = tl.zeros((ROWS, TILE), tl.float32)
-            for t in tl.static_range(AHEAD):
-                if t == 0 and PAIRS == "":  # not added to zero: the reduction can fuse the products into its sums
-                    total = held[g * AHEAD].to(tl.float32) * x_tiles[0].to(tl.float32)
+                for t in tl.static_range(AHEAD):
+                    total = _mma(total, held[g * AHEAD + t], held[(g + 1) * AHEAD + t], x_tiles[t], PAIRS)
+                if LOOP:
+                    sums = sums + (total,)
                 else:
-                    total = _add_products(total, held[g * AHEAD + t], x_tiles[t], PAIRS)
-            if LOOP:
-                sums = sums + (total,)
-            else:
-                sums = sums + (tl.sum(total, 1),)
+                    sums = sums + (_diagonal(total, 0, TILE), _diagonal(total, 1, TILE))
+        else:
+            for g in tl.static_range(GROUPS):
+                if AHEAD == 0 or PAIRS != "":
+                    total = tl.zeros((ROWS, TILE), tl.float32)
+                for t in tl.static_range(AHEAD):
+                    if t == 0 and PAIRS == "":  # not added to zero: the reduction can fuse the products into its sums
+                        total = held[g * AHEAD].to(tl.float32) * x_tiles[0].to(tl.float32)
+                    else:
+                        total = _add_products(total, held[g * AHEAD + t], x_tiles[t], PAIRS)
+                if LOOP:
+                    sums = sums + (total,)
+                else:
+                    sums = sums + (tl.sum(total, 1),)
         scales = scales + (scale,)
-    if LOOP:  # of one group
+    if LOOP:  # of one group, or two of MMA
         for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
+            w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
             tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
+            if MMA:
+                w_at, w_in = _w_rows(w, first + 1, n, w_row, ROWS, GATED, FAR)
+                second = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
             more = ()
             for i in tl.static_range(M):
                 x_tile = _x_tile(x + (token + i) * x_row, always, norm_at, scales[i], start, end, TILE, WHOLE, NORM)
-                more = more + (_add_products(sums[i], tile, x_tile, PAIRS),)
+                if MMA:
+                    more = more + (_mma(sums[i], tile, second, x_tile, PAIRS),)
+                else:
+                    more = more + (_add_products(sums[i], tile, x_tile, PAIRS),)
             sums = more
+        done = ()
+        for i in tl.static_range(M):
+            if MMA:
+                done = done + (_diagonal(sums[i], 0, TILE), _diagonal(sums[i], 1, TILE))
+            else:
+                done = done + (tl.sum(sums[i], 1),)
+        sums = done
     for i in tl.static_range(M):
         for g in tl.static_range(GROUPS):
-            total = sums[i * GROUPS + g]
-            if LOOP:
-                total = tl.sum(total, 1)
-            total = total[None, :]
+            total = sums[i * GROUPS + g][None, :]
             if SPLIT:
                 across = tl.cast(tl.num_programs(0) * (GROUPS * ROWS), tl.int64)
                 tl.store(part + (split * M + i) * across + (first + g) * ROWS + tl.arange(0, ROWS)[None, :], total)
@@ -208,12 +264,14 @@ def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row,
 def _matrix(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row, bias_col, residual_row, residual_col, eps, share,
             M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
             SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
-            NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-            GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
+            X_ROW: tl.constexpr, NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
+            EARLY: tl.constexpr, GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
     """The same for m <= M tokens, of one group, with the matrix unit: x[M, TILE] @ w[ROWS, TILE].T, tile by tile; rows of x from m on are zero."""
     first, split = tl.program_id(0), tl.program_id(1)
     if K:
-        k, w_row = K, W_ROW
+        k = K
+    if W_ROW >= 0:
+        w_row = W_ROW
     w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
     begin, end = 0, k
     if SPLIT:

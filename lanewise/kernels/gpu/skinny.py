@@ -15,7 +15,8 @@ import triton
 from lanewise.arch import Arch
 from lanewise.kernels.gpu.config import Config
 from lanewise.kernels.gpu.defaults import default
-from lanewise.kernels.gpu.fragments import _fragments, checked
+from lanewise.kernels.gpu.fragments import _fragments
+from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _combine, _lanes, _matrix
 
 __all__ = ["skinny"]
@@ -24,7 +25,10 @@ _PADDED = 16  # tokens that the matrix body works on
 _VECTOR = 8  # elements of w that a lane loads at a time, 16 bytes
 _WAITING_WAVE = 64  # where a dot's result must not be read at once (LLVM's hazard recognizer, gfx90a and later); harmless on the others
 _COMBINED = 512  # rows of w that a program of `_combine` adds up
-_BODIES = {"lanes": _lanes, "fragments": _fragments, "matrix": _matrix}
+# How a tile lies in lanes where assembly relies on it: 4 pairs of a row each, in 32 lanes or in 4 of 8 rows.
+_LANES = "sizePerThread = [1, 4], threadsPerWarp = [1, 32], warpsPerCTA = [\\d+, \\d+], order = [1, 0]"
+_QUADS = "sizePerThread = [1, 1, 4], threadsPerWarp = [8, 1, 4], warpsPerCTA = [1, \\d+, 1], order = [2, 0, 1]"
+_BODIES = {"lanes": _lanes, "mma": _lanes, "fragments": _fragments, "matrix": _matrix}
 
 
 def skinny(
@@ -47,19 +51,25 @@ def skinny(
     if m == 0 or n == 0:
         return y
     norm = norm if k else None
-    if config.body == "fragments" and not (k and (arch.mma16 or _interpreted()) and _begin_at(x, 16) and _begin_at(w, 16)):
+    aligned = k > 0 and norm is None and _begin_at(x, 16) and _begin_at(w, 16)
+    if config.body == "fragments" and not (aligned and (arch.mma16 or _interpreted())):
         config = default(arch, "", m, n, k)
     rows, tile, body = max(config.rows, 2) if gated else config.rows, config.tile, _BODIES[config.body]
-    pairs = "" if body is _matrix else _pairs(x, w, norm, arch) if body is _lanes else _kind(x.dtype)
+    mma = config.body == "mma" and aligned and arch.mma16 and not _interpreted()
+    pairs = ""
+    if mma or body is _fragments:
+        pairs = f"{'mma ' if mma else 'plain ' if _interpreted() else ''}{'f16' if x.dtype is torch.float16 else 'bf16'}"
+    elif body is _lanes:
+        pairs = _pairs(x, w, norm, arch)
     spread = tile < _VECTOR * arch.wave * config.warps
     if pairs:
-        x, w, k, tile = x if norm is not None else _paired(x), _paired(w), k // 2, tile // 2
+        x, w, k, tile = _paired(x), _paired(w), k // 2, tile // 2
     share = triton.cdiv(triton.cdiv(k, config.splits), tile) * tile
     splits = max(1, triton.cdiv(k, share)) if k else 1
     share = share if splits > 1 else k
     tiles = triton.cdiv(share, tile)
     ahead = min(config.ahead, tiles)
-    groups = config.groups if body is not _matrix and ahead == tiles else 1
+    groups = 1 if body is _matrix else config.groups if ahead == tiles else 2 if mma else 1
     programs = triton.cdiv(w.shape[0], rows * groups)
     part = _new((splits, m, programs * groups * rows), torch.float32, x.device) if splits > 1 else y
     whole = k > 0 and w.shape[0] % (rows * groups) == 0 and k % tile == 0 and k % share == 0
@@ -67,21 +77,20 @@ def skinny(
     fused: dict[str, Any] = {"BIAS": bias is not None, "RESIDUAL": residual is not None, "GATED": gated, "PDL": pdl}
     strides = (*_strides(bias), *_strides(residual))
     late = {"launch_pdl": True} if pdl else {}
-    cut = {"AHEAD": ahead, "STAGES": config.stages, "LOOP": tiles > ahead, "SPLIT": splits > 1, "WHOLE": whole, "NORM": norm is not None,
+    cut = {"AHEAD": ahead, "STAGES": config.stages, "LOOP": tiles > ahead, "SPLIT": splits > 1, "WHOLE": whole,
            "GROUPS": groups, "EARLY": pdl and constant_w, "num_warps": config.warps, **fused, **late}  # fmt: skip
-    operands, grid = (x, w, y, _or(bias, y), _or(residual, y), _or(norm, x), part, m, n, k), (programs, splits)
-    if config.body == "fragments":
-        compiled = _fragments[grid](
-            *operands, *strides, eps, share, HALVES=triton.cdiv(m, 8), WARPS=config.warps, KIND=pairs,
-            W_ROW=w.stride(0), X_ROW=0 if m == 1 else x.stride(0), **cut,
-        )  # fmt: skip
-        checked(compiled, config.warps)
+    before, after = (x, w, y, _or(bias, y), _or(residual, y)), (part, m, n, k)
+    exact = mma or body is _fragments  # the compiler has to see that rows begin at 16 bytes
+    known = {"W_ROW": w.stride(0) if whole or exact else -1, "X_ROW": 0 if m == 1 else x.stride(0) if exact else -1}
+    if body is _fragments:
+        compiled = body[programs, splits](*before, *after, *strides, share, HALVES=triton.cdiv(m, 8), WARPS=config.warps, KIND=pairs, **known, **cut)
     else:
-        body[grid](
-            *operands, x.stride(0), w.stride(0), *strides, eps, share, M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile,
-            SPREAD=spread, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, W_ROW=w.stride(0) if whole else 0,
-            PAIRS=pairs, **cut,
+        compiled = body[programs, splits](
+            *before, _or(norm, x), *after, x.stride(0), w.stride(0), *strides, eps, share, M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile,
+            SPREAD=spread, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, NORM=norm is not None, PAIRS=pairs, **known, **cut,
         )  # fmt: skip
+    if mma or (body is _fragments and not _interpreted()):
+        checked(compiled, _LANES if mma else _QUADS)
     if splits > 1:
         width = min(_COMBINED, triton.next_power_of_2(part.shape[2]))
         _combine[(triton.cdiv(part.shape[2], width), m)](
@@ -104,11 +113,6 @@ def _pairs(x: torch.Tensor, w: torch.Tensor, norm: torch.Tensor | None, arch: Ar
     if not arch.dot2_f16 or norm is not None or x.dtype is not torch.float16 or not (_begin_at(x, 4) and _begin_at(w, 4)):
         return ""
     return "plain" if _interpreted() else "dot2 and wait" if arch.wave == _WAITING_WAVE else "dot2"
-
-
-def _kind(dtype: torch.dtype) -> str:
-    """Which elements fragments multiply, and whether by the matrix unit."""
-    return ("plain " if _interpreted() else "") + ("f16" if dtype is torch.float16 else "bf16")
 
 
 def _begin_at(tensor: torch.Tensor, multiple: int) -> bool:

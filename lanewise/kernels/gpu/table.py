@@ -32,7 +32,7 @@ SHIPPED = Path(__file__).parent / "tables"
 _MOST_BYTES = 4 << 20  # of a table: some 20 000 rows
 _MOST_NAME = 100  # letters of a device in a file's name
 _MOST_SIZE = 2**31  # of n and k
-_NEAR = 1.0  # doublings of n and k together up to which a measured row speaks for a shape
+_NEAR = 2.0  # doublings of n and k together up to which a measured row speaks for a shape
 _DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
 
