@@ -90,7 +90,7 @@ def tune(plan: TunePlan, progress: Progress | None = None) -> tuple[Table, list[
                 raise DeviceError(f"{row} on {plan.device}: Triton does not compile for it, so that there is nothing to tune")
             key = {**here(str(gpu.properties.name)), "target": row.name, "torch": torch.__version__}
             for n, k in plan.shapes:
-                _require_memory(gpu, 1, n, k)
+                gpu.room(1, n, k)
             tuner = _Tuner(plan, gpu, row, progress)
             return Table(key, tuner.rows()), list(dict.fromkeys(tuner.notes))
         finally:

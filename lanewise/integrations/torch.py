@@ -58,10 +58,8 @@ class Linear(torch.nn.Linear):
         """
         if (weight.requires_grad and torch.is_grad_enabled()) or self._parameters.get("weight") is not weight:
             return False
-        if torch.compiler.is_compiling():
-            return True
-        # torch does not count changes of a tensor of inference, and a trace would keep the answer for good
-        if weight.is_inference() or torch._C._get_tracing_state() is not None:
+        # a graph is compiled once and cannot look; torch does not count changes of a tensor of inference, and a trace would keep the answer for good
+        if torch.compiler.is_compiling() or weight.is_inference() or torch._C._get_tracing_state() is not None:
             return False
         # a weight that was just merged, loaded or moved may still be on its way
         now, before = (weight.data_ptr(), weight._version), getattr(weight, _SEEN, None)

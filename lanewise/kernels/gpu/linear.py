@@ -27,7 +27,7 @@ _OUT = Guard("out", lambda p: p.out in (p.dtype, "f32"), lambda p: f"y is {p.out
 _X_INNER = Guard("x_inner", lambda p: p.x_inner == 1, lambda p: f"neighbours in a row of x lie {p.x_inner} elements apart; the kernel needs 1")
 _W_INNER = Guard("w_inner", lambda p: p.w_inner == 1, lambda p: f"neighbours in a row of w lie {p.w_inner} elements apart; the kernel needs 1")
 _ROWS = Guard("rows", lambda p: p.m <= MOST_ROWS, lambda p: f"m={p.m}; the kernel takes up to {MOST_ROWS} rows, which share one pass over w")
-_EXTENT = Guard("extent", lambda p: max(p.n, p.k) < 2**30, lambda p: f"n={p.n}, k={p.k}; the kernel counts rows and columns of w in 32 bits")
+_EXTENT = Guard("extent", lambda p: max(p.n, p.k) < 2**29, lambda p: f"n={p.n}, k={p.k}; the kernel counts rows and columns of w in 32 bits")
 _GRAD = Guard("gradient", lambda p: not p.grad, "a gradient is wanted; the kernel has no backward")
 _TABLE = Guard("table", lambda p: _choice(p).config.body != "blas", lambda p: f"BLAS is the faster one here ({_choice(p).source})")
 _TENSORS = Guard("torch", lambda p: bool(p.torch), "operands are numpy arrays; this kernel takes torch tensors")
