@@ -153,7 +153,7 @@ def test_what_a_gpu_cannot_measure_is_refused_in_words(make, error, words):
 
 def test_too_little_memory_on_the_gpu_is_said_with_both_numbers(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 1000))
-    with pytest.raises(DeviceError, match="copies of 64x256 weights need 32768 bytes, and the GPU has 1000 left"):
+    with pytest.raises(DeviceError, match="1 copy of 64x256 weights need 32768 bytes, and the GPU has 1000 left"):
         bench_kernel(plan(copies=1))
 
 
