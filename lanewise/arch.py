@@ -32,6 +32,7 @@ class Arch:
     dot2_f16, dot2_bf16: a 2-way dot of that type into float32
     matrix:  the matrix unit's family ("wmma", "mfma", "mma", "wgmma", "tcgen05", "i8mm"), or None
     triton:  whether Triton 3.6 compiles for it
+    mma16:   whether warps multiply 16 x 16 by 16 x 8 of fp16 and bf16 out of registers (mma.sync m16n8k16: PTX ISA, sm_80 and later)
     pdl:     whether a kernel can start before the one in front of it has ended (programmatic dependent launch, CUDA C++ programming guide)
     features: what a `name:feature+` suffix asked for, as written
     """
@@ -46,6 +47,7 @@ class Arch:
     dot2_bf16: bool = False
     matrix: str | None = None
     triton: bool = False
+    mma16: bool = False
     pdl: bool = False
     features: tuple[str, ...] = ()
 
@@ -64,7 +66,8 @@ def _amd(
 
 
 def _nvidia(name: str, lds: int, matrix: str) -> Arch:
-    return Arch(name, "nvidia", 32, lds * 1024, 4, "dp4a", matrix=matrix, triton=True, pdl=int(name.removeprefix("sm_")) >= 90)
+    capability = int(name.removeprefix("sm_"))
+    return Arch(name, "nvidia", 32, lds * 1024, 4, "dp4a", matrix=matrix, triton=True, mma16=capability >= 80, pdl=capability >= 90)
 
 
 def _cpu(name: str, vendor: str, vector: int, dot4: str | None, *, bf16: bool = False, matrix: str | None = None) -> Arch:

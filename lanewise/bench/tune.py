@@ -26,7 +26,7 @@ from lanewise.bench.sweep import MOST_ROWS, ROWS
 from lanewise.errors import DeviceError, LanewiseError, ShapeError
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu import skinny
-from lanewise.kernels.gpu.config import Config
+from lanewise.kernels.gpu.config import BODIES, Config
 from lanewise.kernels.gpu.defaults import candidates
 from lanewise.kernels.gpu.table import Row, Table, forget, here
 
@@ -41,6 +41,7 @@ _BRIEF_SECONDS, _FASTEST_READ, _MOST_BRIEF = 3e-4, 4e12, 64  # of a graph; bytes
 _LONG_CALLS = 256
 _BRIEF_TURNS, _LONG_TURNS = 3, 9
 _FINALISTS = 6
+_FEW = 4  # tokens up to which lanes are worth trying
 _SECONDS = 20.0
 
 
@@ -126,19 +127,18 @@ class _Tuner:
         return tuple(found)
 
     def _explored(self, m: int, n: int, k: int) -> list[Config]:
-        """Lanes for every m but an odd one between two others; matrix, which costs the same for every m, for the largest."""
+        """What is tried of each body, and for which m; its best are passed on to the others."""
         rows, every = self._plan.rows, candidates(self._row, self._plan.dtypes[0], m, n, k)
-        between = m % 2 and m - 1 in rows and m + 1 in rows
-        return [c for c in every if (c.body == "lanes" and not between) or (c.body == "matrix" and m == max(rows))]
+        return [c for c in every if m in _explorers(c.body, rows)]
 
     def _rest(self, dtype: str, m: int, n: int, k: int) -> list[Config]:
         """The best of what was explored for other m, or in another type, as far as it is a candidate here."""
         rows, first = self._plan.rows, self._plan.dtypes[0]
         own = set(candidates(self._row, dtype, m, n, k)) - {_BLAS}
         found: dict[Config, None] = {}
-        for body, near in (("lanes", (m - 1, m + 1)), ("matrix", (max(rows),))):
-            explored = {other: self._best(_Problem(first, other, n, k), body) for other in (m, *near)}
-            passed = [explored[m]] if explored[m] else [explored[other] for other in near]
+        for body in BODIES:
+            explorers = _explorers(body, rows)
+            passed = [self._best(_Problem(first, other, n, k), body) for other in ((m,) if m in explorers else explorers)]
             found |= dict.fromkeys(config for configs in passed for config in configs if config in own)
         return list(found or own)
 
@@ -222,3 +222,10 @@ def _weights(gpu: Gpu, dtype: str, n: int, k: int) -> list[Any]:
     if copies * first.nbytes > gpu.free():
         raise DeviceError(f"{copies} copies of {n}x{k} weights need {copies * first.nbytes} bytes, and the GPU has {gpu.free()} left")
     return [first, *(first.clone() for _ in range(copies - 1))]
+
+
+def _explorers(body: str, rows: Sequence[int]) -> tuple[int, ...]:
+    """The values of m for which a body's candidates are all tried: its smallest or largest, and where what it costs grows with m, both."""
+    few, many = [m for m in rows if m <= _FEW], [m for m in rows if m > _FEW]
+    found = {"lanes": few[:1], "mma": few[:1] + few[-1:], "fragments": many[:1] or few[-1:], "matrix": rows[-1:]}
+    return tuple(dict.fromkeys(found.get(body, ())))

@@ -23,6 +23,12 @@ CONFIGS: tuple[Config, ...] = (
     *(Config("lanes", rows, 64, 1, ahead, splits) for rows, ahead, splits in ((1, 1, 1), (2, 0, 1), (4, 2, 1), (2, 3, 2), (8, 1, 4), (1, 2, 3))),
     *(Config("lanes", rows, 64, 1, 4, splits, groups=groups) for rows, splits, groups in ((2, 1, 3), (4, 2, 5))),
     *(Config("lanes", 4, tile, 4, ahead, 1, stages) for tile, ahead, stages in ((16, 0, 2), (512, 1, 1), (1024, 1, 3), (256, 9, 1))),
+    *(Config("mma", 2, 256, 2, ahead, splits, groups=groups) for ahead, splits, groups in ((1, 1, 2), (2, 2, 4), (8, 1, 2))),
+    *(Config("mma", rows, 512, 2, 1, 1, stages, groups=2) for rows, stages in ((1, 3), (4, 1))),
+    *(
+        Config("fragments", 16, 32 * warps, warps, ahead, splits, 2, groups)
+        for warps, ahead, splits, groups in ((1, 2, 1, 1), (2, 8, 2, 3), (4, 0, 1, 1))
+    ),
     *(Config("matrix", rows, 32, 1, ahead, splits) for rows, ahead, splits in ((8, 0, 1), (16, 1, 1), (16, 2, 2), (32, 3, 4))),
     *(Config("matrix", 16, tile, 4, 1, 1, stages) for tile, stages in ((16, 2), (128, 3), (512, 1))),
 )

@@ -129,7 +129,7 @@ def _with(case: LinearCase, config: Config, card: bool) -> Run:
         case,
         f"skinny {config}",
         skinny_with(config),
-        "matrix" if card and config.body == "matrix" else "random",
+        "matrix" if card and config.body != "lanes" else "random",
     )
 
 

@@ -18,7 +18,7 @@ from lanewise.errors import DeviceError, EvidenceError, LanewiseError, ShapeErro
 from lanewise.evidence import open_bundle
 from lanewise.kernels.gpu import skinny as kernels
 from lanewise.kernels.gpu import table as tables
-from lanewise.kernels.gpu.config import Config
+from lanewise.kernels.gpu.config import BODIES, Config
 
 FAST, SLOW, WRONG, BROKEN = (Config("lanes", rows, 256, 4) for rows in (2, 4, 8, 16))
 MATRIX = Config("matrix", 16, 128, 4)
@@ -87,18 +87,19 @@ def test_time_that_is_over_ends_the_search_and_is_said():
     assert "bf16 m=1 64x256: 1e-09 s were over before every candidate was timed" in notes
 
 
-def test_matrix_configurations_are_explored_at_the_largest_m_and_lanes_not_between_two_others():
+def test_a_body_is_explored_where_it_is_likely_and_not_at_every_m():
     one = tune._Tuner(TunePlan((SHAPE,), (1, 2, 3, 4, 16), ("bf16",)), None, ROW, None)
     explored = {m: one._explored(m, *SHAPE) for m in (1, 2, 3, 4, 16)}
-    assert explored == {1: [FAST, SLOW], 2: [FAST, SLOW], 3: [], 4: [FAST, SLOW], 16: [FAST, SLOW, MATRIX]}
+    assert explored == {1: [FAST, SLOW], 2: [], 3: [], 4: [], 16: [MATRIX]}
+    assert [tune._explorers(body, (1, 2, 4, 8, 16)) for body in BODIES] == [(1,), (1, 4), (8,), (16,), ()]
 
 
 def test_the_other_type_and_the_m_between_try_what_was_best_elsewhere(monkeypatch):
     one = tune._Tuner(TunePlan((SHAPE,), (2, 3, 4, 16), ("bf16", "f16")), None, ROW, None)
     monkeypatch.setattr(tune, "_SEEDED", 1)
-    for m, times in ((2, {FAST: 1, SLOW: 2}), (4, {FAST: 4, SLOW: 3}), (16, {FAST: 9, MATRIX: 5})):
+    for m, times in ((2, {FAST: 1, SLOW: 2}), (16, {FAST: 9, MATRIX: 5})):
         one._times["bf16", m, *SHAPE] = times
-    assert one._rest("bf16", 3, *SHAPE) == [FAST, SLOW, MATRIX]
+    assert one._rest("bf16", 3, *SHAPE) == [FAST, MATRIX]
     assert one._rest("f16", 2, *SHAPE) == [FAST, MATRIX]
     assert one._rest("f16", 16, *SHAPE) == [FAST, MATRIX]
 

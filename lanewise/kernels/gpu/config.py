@@ -6,22 +6,26 @@ from lanewise.errors import ShapeError
 
 __all__ = ["BODIES", "Config"]
 
-BODIES = ("lanes", "matrix", "blas")
+BODIES = ("lanes", "mma", "fragments", "matrix", "blas")
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     """One way to run `linear`. Every one is right for every shape; which is fast is what the tables say.
 
-    body:   "lanes" (a sum in float32 in every lane, one reduction at the end), "matrix" (matrix units, m padded to 16), or "blas": the
-            vendor's library is faster here
+    body:   "lanes" (a sum in float32 in every lane, one reduction at the end),
+            "mma" (the same, with the matrix unit in place of the multiplications, two groups at a time),
+            "fragments" (the matrix unit for 8 tokens at a time, out of the registers that w is loaded into),
+            "matrix" (the matrix unit by way of shared memory, m padded to 16), or
+            "blas" (the vendor's library is faster here).
+            Where rows do not begin at 16 bytes, or with a norm in front, "mma" is "lanes" and "fragments" the target's default.
     rows:   of w, a program
     tile:   columns of k that a program takes at a time
     warps:  of a program
     ahead:  tiles of w that are loaded before anything else, and held in registers
     splits: programs along k, whose sums a second kernel adds in order
     stages: depth of the software pipeline over the tiles that are left
-    groups: of `rows`, a program of lanes, where no tile is left: any number, so that programs can be as many as fill a card evenly
+    groups: of `rows`, a program of lanes or fragments, where no tile is left: any number, so that programs can be as many as fill a card evenly
 
     Raises ShapeError for what Triton cannot cut.
     """
@@ -42,6 +46,10 @@ class Config:
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most or (power and value & (value - 1)):
                 raise ShapeError(f"{name}={value!r} of a configuration; it takes {'a power of two' if power else 'a number'} from {least} to {most}")
+        if self.body == "mma" and (self.groups % 2 or self.tile < 256):
+            raise ShapeError(f"groups={self.groups}, tile={self.tile} of mma; it takes two groups at a time, and 256 columns or more")
+        if self.body == "fragments" and (self.rows, self.tile) != (16, 32 * self.warps):
+            raise ShapeError(f"rows={self.rows}, tile={self.tile} of fragments; they have 16 rows and 32 columns a warp, here {32 * self.warps}")
         if self.body == "matrix" and (self.rows < 8 or self.tile < 16):
             raise ShapeError(f"rows={self.rows}, tile={self.tile} of a configuration; a matrix unit takes 8 rows and 16 columns or more")
 

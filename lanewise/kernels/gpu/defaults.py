@@ -18,6 +18,7 @@ _PADDED = 16  # tokens of the matrix body
 _LANES_M = 4  # tokens up to which lanes multiply as fast as w arrives
 _HELD = (16, 128)  # elements of w that a lane holds: fewer leave memory idle, more leave no registers
 _MOST_THREADS = 1024  # of a program
+_MOST_TILES = 12  # of fragments, of 8 registers each, that a lane holds
 _PROGRAMS = 256  # along k a problem is split until there are about as many: two for each multiprocessor of a large card
 
 
@@ -43,8 +44,13 @@ def fits(config: Config, arch: Arch, m: int) -> bool:
 
 def candidates(arch: Arch, dtype: str, m: int, n: int, k: int) -> tuple[Config, ...]:
     """Everything worth measuring at a shape, and BLAS last."""
-    found = [*(_lanes(arch, m, k) if m <= _LANES_M or arch.matrix is None else ()), *(_matrix(n, k) if m > 1 and arch.matrix else ())]
-    return (*(c for c in found if fits(c, arch, m)), Config("blas"))
+    found = [
+        *(_lanes(arch, m, k) if m <= _LANES_M or arch.matrix is None else ()),
+        *(_mma(arch, k) if arch.mma16 and m <= _LANES_M else ()),
+        *(_fragments(n, k) if arch.mma16 and m > 1 else ()),
+        *(_matrix(n, k) if m > 1 and arch.matrix else ()),
+    ]
+    return (*dict.fromkeys(c for c in found if fits(c, arch, m)), Config("blas"))
 
 
 def _lanes(arch: Arch, m: int, k: int) -> Iterator[Config]:
@@ -60,8 +66,34 @@ def _lanes(arch: Arch, m: int, k: int) -> Iterator[Config]:
                 yield Config("lanes", rows, tile, warps, ahead, 1, stages)
 
 
+def _mma(arch: Arch, k: int) -> Iterator[Config]:
+    """Every warp has rows, or parts of rows, of its own, so that x need not pass through shared memory."""
+    for warps, side, groups in product((1, 2, 4, 8), (1, 2, 4, 8), (2, 4, 6)):
+        if side > warps:
+            continue
+        tile, rows = _VECTOR * arch.wave * side, warps // side
+        tiles = -(-k // tile)
+        for ahead in sorted({a for a in (1, 2, 3, 4, tiles) if a <= tiles and a * groups <= _MOST_TILES * 2}):
+            if ahead < tiles and (groups > 2 or ahead == 3):
+                continue
+            if ahead * groups >= 4:
+                for stages in (1,) if ahead == tiles else (1, 3):
+                    yield Config("mma", rows, tile, warps, ahead, 1, stages, groups)
+
+
+def _fragments(n: int, k: int) -> Iterator[Config]:
+    for warps, ahead, groups, stages, splits in product((1, 2, 4, 8), (2, 4, 8, 12), (1, 2, 3), (1, 3), (1, 2, 4)):
+        tiles, programs = -(-k // (32 * warps) // splits), -(-n // (16 * groups)) * splits
+        held = min(ahead, tiles)
+        if ahead - held > 3 or held * groups > _MOST_TILES or (held == tiles and stages > 1) or (held < tiles and groups > 1):
+            continue
+        if programs < 60 or (splits > 1 and programs > 2 * _PROGRAMS):
+            continue
+        yield Config("fragments", 16, 32 * warps, warps, held, splits, stages, groups)
+
+
 def _matrix(n: int, k: int) -> Iterator[Config]:
-    for rows, tile, warps, ahead, stages, splits in product((16, 32, 64), (64, 128, 256, 512), (1, 2, 4, 8), (0, 1), (1, 3, 4, 6), (1, 2, 4, 8)):
+    for rows, tile, warps, ahead, stages, splits in product((16, 32, 64), (128, 256, 512), (1, 2, 4), (0, 1), (1, 4, 6), (1, 2, 4, 8)):
         tiles, programs = -(-k // tile // splits), -(-n // rows) * splits
         if tile > k or rows * tile < 2048 or not 1 <= ahead + (stages > 1) <= tiles or (stages > 1) != (tiles > ahead):
             continue

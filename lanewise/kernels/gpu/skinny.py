@@ -1,8 +1,6 @@
 """y[m,n] = act(rms_norm(x[m,k]) @ w[n,k].T + bias) + residual for m = 1..16 in bf16 or fp16, with float32 sums: the decode kernel.
 
-`_lanes` holds a part of some rows of w in registers, multiplies and adds in every lane, and reduces once at the end. `_matrix` gives the same
-tiles to the matrix unit, m padded to 16. Both can split k over programs; `_combine` then adds the parts in order, so that all results are the
-same bits in every run. What is fused rounds where the chain of single ops would.
+Three bodies in Triton (`lanes.py`, `fragments.py`) and how a configuration cuts a call for them.
 
 On NVIDIA a kernel may start before the one in front of it has ended (programmatic dependent launch): with `constant_w` the first tiles
 of w are on their way before that wait, everything else is read behind it. Every program waits, so that whoever waits for it has waited for
@@ -13,11 +11,13 @@ from typing import Any
 
 import torch
 import triton
-import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.arch import Arch
 from lanewise.kernels.gpu.config import Config
+from lanewise.kernels.gpu.defaults import default
+from lanewise.kernels.gpu.fragments import _fragments
+from lanewise.kernels.gpu.laid_out import checked
+from lanewise.kernels.gpu.lanes import _combine, _lanes, _matrix
 
 __all__ = ["skinny"]
 
@@ -25,262 +25,10 @@ _PADDED = 16  # tokens that the matrix body works on
 _VECTOR = 8  # elements of w that a lane loads at a time, 16 bytes
 _WAITING_WAVE = 64  # where a dot's result must not be read at once (LLVM's hazard recognizer, gfx90a and later); harmless on the others
 _COMBINED = 512  # rows of w that a program of `_combine` adds up
-
-
-@triton.jit
-def _w_rows(w, first, n, w_row, ROWS: tl.constexpr, GATED: tl.constexpr, FAR: tl.constexpr):
-    """(where the rows of w of this program begin, whether they exist), [ROWS, 1]. A gate stands beside its up, which lies n rows further down.
-
-    Within a program offsets are int32, unless the rows are far apart.
-    """
-    lane = tl.arange(0, ROWS)[:, None]
-    OUT: tl.constexpr = ROWS // 2 if GATED else ROWS
-    step = lane // 2 if GATED else lane
-    exist = first * OUT + step < n
-    w_at = w + tl.cast(first, tl.int64) * OUT * w_row + (step.to(tl.int64) if FAR else step) * w_row
-    if GATED:
-        w_at += (lane % 2).to(tl.int64) * n * w_row
-    return w_at, exist
-
-
-@triton.jit
-def _w_tile(w_at, w_in, start, end, TILE: tl.constexpr, WHOLE: tl.constexpr):
-    """w[rows, start : start + TILE], zero outside."""
-    columns = start + tl.arange(0, TILE)[None, :]
-    if WHOLE:
-        tile = tl.load(w_at + columns)
-    else:
-        tile = tl.load(w_at + columns, mask=w_in & (columns < end), other=0.0)
-    return tile
-
-
-@triton.jit
-def _x_tile(x_at, x_in, norm_at, scale, start, end, TILE: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr):
-    """x[tokens, start : start + TILE], zero outside; normalised, and rounded as a norm of its own would leave it."""
-    columns = start + tl.arange(0, TILE)[None, :]
-    if WHOLE:
-        tile = tl.load(x_at + columns)
-    else:
-        tile = tl.load(x_at + columns, mask=x_in & (columns < end), other=0.0)
-    if NORM:
-        weight = tl.load(norm_at + columns, mask=columns < end, other=0.0).to(tl.float32)
-        tile = (tile.to(tl.float32) * scale * weight).to(tile.dtype)
-    return tile
-
-
-@triton.jit
-def _half(pair, shift: tl.constexpr):
-    """The lower (shift 0) or upper (16) fp16 of an int32, in float32."""
-    return ((pair >> shift) & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-
-
-@triton.jit
-def _dot2(total, w_pair, x_pair, PAIRS: tl.constexpr):
-    """total + the two products of each pair of fp16, element by element, with AMD's 2-way dot.
-
-    Its products are exact, and float32 subnormals, which it may flush, do not occur: every sum is a multiple of 2^-48. Behind inline
-    assembly the compiler cannot see a dot, so that what has to be waited for before its result is read is part of the text.
-    """
-    if PAIRS == "plain":
-        total += _half(w_pair, 0) * _half(x_pair, 0) + _half(w_pair, 16) * _half(x_pair, 16)
-    elif PAIRS == "dot2":
-        w_pair, x_pair = tl.broadcast(w_pair, x_pair)
-        total = tl.inline_asm_elementwise("v_dot2_f32_f16 $0, $1, $2, $3", "=v,v,v,v", [w_pair, x_pair, total], tl.float32, True, 1)
-    else:
-        w_pair, x_pair = tl.broadcast(w_pair, x_pair)
-        total = tl.inline_asm_elementwise(
-            "v_dot2_f32_f16 $0, $4, $8, $12\nv_dot2_f32_f16 $1, $5, $9, $13\nv_dot2_f32_f16 $2, $6, $10, $14\n"
-            "v_dot2_f32_f16 $3, $7, $11, $15\ns_nop 2",
-            "=&v,=&v,=&v,=&v,v,v,v,v,v,v,v,v,v,v,v,v", [w_pair, x_pair, total], tl.float32, True, 4)  # fmt: skip
-    return total
-
-
-@triton.jit
-def _add_products(total, w_tile, x_tile, PAIRS: tl.constexpr):
-    """total[rows, columns] + w_tile[rows, columns] * x_tile[1 or rows, columns] in float32."""
-    if PAIRS != "":
-        total = _dot2(total, w_tile, x_tile, PAIRS)
-    else:
-        total += w_tile.to(tl.float32) * x_tile.to(tl.float32)
-    return total
-
-
-@triton.jit
-def _norm_scale(x_at, x_in, k, eps, TOKENS: tl.constexpr, TILE: tl.constexpr):
-    """1 / sqrt(mean(x[token, :]^2) + eps), [TOKENS, 1]."""
-    total = tl.zeros((TOKENS, TILE), tl.float32)
-    for start in tl.range(0, k, TILE):
-        columns = start + tl.arange(0, TILE)[None, :]
-        value = tl.load(x_at + columns, mask=x_in & (columns < k), other=0.0).to(tl.float32)
-        total += value * value
-    return tl.rsqrt(tl.sum(total, 1) / k + eps)[:, None]
-
-
-@triton.jit
-def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-            TOKENS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr):  # fmt: skip
-    """What comes behind the sums, float32[TOKENS, ROWS]: bias, rounding, gate, residual, store."""
-    out: tl.constexpr = y.dtype.element_ty
-    OUT: tl.constexpr = ROWS // 2 if GATED else ROWS
-    lane = tl.arange(0, OUT)[None, :]
-    columns = first * OUT + lane
-    inside = token_in & (columns < n)
-    if GATED:
-        value, up = tl.split(tl.reshape(total, (TOKENS, OUT, 2)))
-        if BIAS:
-            at = bias + tokens * bias_row + columns.to(tl.int64) * bias_col
-            value += tl.load(at, mask=inside, other=0.0).to(tl.float32)
-            up += tl.load(at + tl.cast(n, tl.int64) * bias_col, mask=inside, other=0.0).to(tl.float32)
-        value, up = value.to(out).to(tl.float32), up.to(out).to(tl.float32)
-        silu = (value / (1 + tl.exp(-value))).to(out).to(tl.float32)
-        value = (silu * up).to(out)
-    else:
-        if BIAS:
-            total += tl.load(bias + tokens * bias_row + columns.to(tl.int64) * bias_col, mask=inside, other=0.0).to(tl.float32)
-        value = total.to(out)
-    if RESIDUAL:
-        more = tl.load(residual + tokens * residual_row + columns.to(tl.int64) * residual_col, mask=inside, other=0.0)
-        value = (value.to(tl.float32) + more.to(tl.float32)).to(out)
-    tl.store(y + (tokens * n + tl.cast(first, tl.int64) * OUT) + lane, value, mask=inside)
-
-
-@triton.jit
-def _lanes(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row, bias_col, residual_row, residual_col, eps, share,
-           M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
-           SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
-           NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-           GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
-    """All m = M tokens of this program's GROUPS times ROWS rows of w; of a split its share of k, as part[split, token, row].
-
-    Of PAIRS x and w come as int32, two fp16 each, and every number of columns is one of pairs.
-    """
-    first, split = tl.program_id(0) * GROUPS, tl.program_id(1)
-    if K:
-        k, w_row = K, W_ROW
-    begin, end = 0, k
-    if SPLIT:
-        begin = split * share
-        end = tl.minimum(k, begin + share)
-    if PDL:
-        gdc_launch_dependents()
-        if not EARLY:
-            gdc_wait()
-    held = ()
-    for g in tl.static_range(GROUPS):
-        w_at, w_in = _w_rows(w, first + g, n, w_row, ROWS, GATED, FAR)
-        for t in tl.static_range(AHEAD):
-            held = held + (_w_tile(w_at, w_in, begin + t * TILE, end, TILE, WHOLE),)
-    if PDL and EARLY:
-        gdc_wait()
-    # Where warps lie side by side in k, x is loaded once; where each has rows of its own, by each, which spares a trip through shared memory.
-    X_ROWS: tl.constexpr = ROWS if SPREAD else 1
-    always = tl.full((1, 1), True, tl.int1)
-    token = tl.zeros((X_ROWS, 1), tl.int64)
-    norm_at = norm + token
-    sums, scales = (), ()
-    for i in tl.static_range(M):
-        x_at = x + (token + i) * x_row
-        scale = 1.0
-        if NORM:
-            scale = _norm_scale(x_at, always, k, eps, X_ROWS, TILE)
-        x_tiles = ()
-        for t in tl.static_range(AHEAD):
-            x_tiles = x_tiles + (_x_tile(x_at, always, norm_at, scale, begin + t * TILE, end, TILE, WHOLE, NORM),)
-        for g in tl.static_range(GROUPS):
-            if AHEAD == 0 or PAIRS != "":
-                total = tl.zeros((ROWS, TILE), tl.float32)
-            for t in tl.static_range(AHEAD):
-                if t == 0 and PAIRS == "":  # not added to zero: the reduction can fuse the products into its sums
-                    total = held[g * AHEAD].to(tl.float32) * x_tiles[0].to(tl.float32)
-                else:
-                    total = _add_products(total, held[g * AHEAD + t], x_tiles[t], PAIRS)
-            if LOOP:
-                sums = sums + (total,)
-            else:
-                sums = sums + (tl.sum(total, 1),)
-        scales = scales + (scale,)
-    if LOOP:  # of one group
-        for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
-            tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
-            more = ()
-            for i in tl.static_range(M):
-                x_tile = _x_tile(x + (token + i) * x_row, always, norm_at, scales[i], start, end, TILE, WHOLE, NORM)
-                more = more + (_add_products(sums[i], tile, x_tile, PAIRS),)
-            sums = more
-    for i in tl.static_range(M):
-        for g in tl.static_range(GROUPS):
-            total = sums[i * GROUPS + g]
-            if LOOP:
-                total = tl.sum(total, 1)
-            total = total[None, :]
-            if SPLIT:
-                across = tl.cast(tl.num_programs(0) * (GROUPS * ROWS), tl.int64)
-                tl.store(part + (split * M + i) * across + (first + g) * ROWS + tl.arange(0, ROWS)[None, :], total)
-            else:
-                _finish(total, tl.full((1, 1), i, tl.int64), always, first + g, y, bias, residual, n, bias_row, bias_col,
-                        residual_row, residual_col, 1, ROWS, BIAS, RESIDUAL, GATED)  # fmt: skip
-
-
-@triton.jit
-def _matrix(x, w, y, bias, residual, norm, part, m, n, k, x_row, w_row, bias_row, bias_col, residual_row, residual_col, eps, share,
-            M: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, STAGES: tl.constexpr, LOOP: tl.constexpr,
-            SPREAD: tl.constexpr, SPLIT: tl.constexpr, WHOLE: tl.constexpr, FAR: tl.constexpr, K: tl.constexpr, W_ROW: tl.constexpr,
-            NORM: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr,
-            GROUPS: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
-    """The same for m <= M tokens, of one group, with the matrix unit: x[M, TILE] @ w[ROWS, TILE].T, tile by tile; rows of x from m on are zero."""
-    first, split = tl.program_id(0), tl.program_id(1)
-    if K:
-        k, w_row = K, W_ROW
-    w_at, w_in = _w_rows(w, first, n, w_row, ROWS, GATED, FAR)
-    begin, end = 0, k
-    if SPLIT:
-        begin = split * share
-        end = tl.minimum(k, begin + share)
-    if PDL:
-        gdc_launch_dependents()
-        if not EARLY:
-            gdc_wait()
-    held = ()
-    for t in tl.static_range(AHEAD):
-        held = held + (_w_tile(w_at, w_in, begin + t * TILE, end, TILE, WHOLE),)
-    if PDL and EARLY:
-        gdc_wait()
-    tokens = tl.arange(0, M)[:, None].to(tl.int64)
-    x_at, x_in, norm_at = x + tokens * x_row, tokens < m, norm + tl.zeros((1, 1), tl.int64)
-    scale = 1.0
-    if NORM:
-        scale = _norm_scale(x_at, x_in, k, eps, M, TILE)
-    total = tl.zeros((M, ROWS), tl.float32)
-    for t in tl.static_range(AHEAD):
-        total = tl.dot(_x_tile(x_at, x_in, norm_at, scale, begin + t * TILE, end, TILE, False, NORM), tl.trans(held[t]), total)
-    if LOOP:
-        for start in tl.range(begin + AHEAD * TILE, end, TILE, num_stages=STAGES):
-            tile = _w_tile(w_at, w_in, start, end, TILE, WHOLE)
-            total = tl.dot(_x_tile(x_at, x_in, norm_at, scale, start, end, TILE, False, NORM), tl.trans(tile), total)
-    if SPLIT:
-        across = tl.cast(tl.num_programs(0) * ROWS, tl.int64)
-        tl.store(part + (split * m + tokens) * across + first * ROWS + tl.arange(0, ROWS)[None, :], total, mask=x_in)
-    else:
-        _finish(total, tokens, x_in, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-                M, ROWS, BIAS, RESIDUAL, GATED)  # fmt: skip
-
-
-@triton.jit
-def _combine(part, y, bias, residual, m, n, across, splits, bias_row, bias_col, residual_row, residual_col,
-             ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
-    """y[token, columns of this program] from part[splits, m, across], added in the order of k."""
-    first, token = tl.program_id(0), tl.program_id(1)
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    at = first * ROWS + tl.arange(0, ROWS)[None, :].to(tl.int64)
-    inside = at < across
-    total = tl.zeros((1, ROWS), tl.float32)
-    for split in tl.range(0, splits):
-        total += tl.load(part + (split * m + token) * tl.cast(across, tl.int64) + at, mask=inside, other=0.0)
-    always = tl.full((1, 1), True, tl.int1)
-    _finish(total, tl.full((1, 1), token, tl.int64), always, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-            1, ROWS, BIAS, RESIDUAL, GATED)  # fmt: skip
+# How a tile lies in lanes where assembly relies on it: 4 pairs of a row each, in 32 lanes or in 4 of 8 rows.
+_LANES = "sizePerThread = [1, 4], threadsPerWarp = [1, 32], warpsPerCTA = [\\d+, \\d+], order = [1, 0]"
+_QUADS = "sizePerThread = [1, 1, 4], threadsPerWarp = [8, 1, 4], warpsPerCTA = [1, \\d+, 1], order = [2, 0, 1]"
+_BODIES = {"lanes": _lanes, "mma": _lanes, "fragments": _fragments, "matrix": _matrix}
 
 
 def skinny(
@@ -302,40 +50,51 @@ def skinny(
     y = _new((m, n), out or x.dtype, x.device)
     if m == 0 or n == 0:
         return y
-    rows, tile, body = max(config.rows, 2) if gated else config.rows, config.tile, _lanes if config.body == "lanes" else _matrix
+    norm = norm if k else None
+    aligned = k > 0 and norm is None and _begin_at(x, 16) and _begin_at(w, 16)
+    if config.body == "fragments" and not (aligned and (arch.mma16 or _interpreted())):
+        config = default(arch, "", m, n, k)
+    rows, tile, body = max(config.rows, 2) if gated else config.rows, config.tile, _BODIES[config.body]
+    mma = config.body == "mma" and aligned and arch.mma16 and not _interpreted()
+    pairs = ""
+    if mma or body is _fragments:
+        pairs = f"{'mma ' if mma else 'plain ' if _interpreted() else ''}{'f16' if x.dtype is torch.float16 else 'bf16'}"
+    elif body is _lanes:
+        pairs = _pairs(x, w, norm, arch)
     spread = tile < _VECTOR * arch.wave * config.warps
-    pairs = _pairs(arch) if body is _lanes and norm is None and k > 0 and _paired(x) and _paired(w) else ""
     if pairs:
-        x, w, k, tile = x.view(torch.int32), w.view(torch.int32), k // 2, tile // 2
+        x, w, k, tile = _paired(x), _paired(w), k // 2, tile // 2
     share = triton.cdiv(triton.cdiv(k, config.splits), tile) * tile
     splits = max(1, triton.cdiv(k, share)) if k else 1
     share = share if splits > 1 else k
     tiles = triton.cdiv(share, tile)
     ahead = min(config.ahead, tiles)
-    groups = config.groups if body is _lanes and ahead == tiles else 1
+    groups = 1 if body is _matrix else config.groups if ahead == tiles else 2 if mma else 1
     programs = triton.cdiv(w.shape[0], rows * groups)
     part = _new((splits, m, programs * groups * rows), torch.float32, x.device) if splits > 1 else y
-    pdl = arch.pdl and not triton.knobs.runtime.interpret
-    behind: dict[str, Any] = {
-        "BIAS": bias is not None,
-        "RESIDUAL": residual is not None,
-        "GATED": gated,
-        "PDL": pdl,
-    }
+    whole = k > 0 and w.shape[0] % (rows * groups) == 0 and k % tile == 0 and k % share == 0
+    pdl = arch.pdl and not _interpreted()
+    fused: dict[str, Any] = {"BIAS": bias is not None, "RESIDUAL": residual is not None, "GATED": gated, "PDL": pdl}
     strides = (*_strides(bias), *_strides(residual))
     late = {"launch_pdl": True} if pdl else {}
-    whole = k > 0 and w.shape[0] % (rows * groups) == 0 and k % tile == 0 and k % share == 0
-    body[(programs, splits)](
-        x, w, y, _or(bias, y), _or(residual, y), _or(norm, x), part, m, n, k, x.stride(0), w.stride(0), *strides, eps, share,
-        M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile, AHEAD=ahead, STAGES=config.stages, LOOP=tiles > ahead, SPREAD=spread,
-        SPLIT=splits > 1, WHOLE=whole, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, W_ROW=w.stride(0) if whole else 0,
-        NORM=norm is not None and k > 0, GROUPS=groups, PAIRS=pairs,
-        **behind, EARLY=pdl and constant_w, num_warps=config.warps, **late,
-    )  # fmt: skip
+    cut = {"AHEAD": ahead, "STAGES": config.stages, "LOOP": tiles > ahead, "SPLIT": splits > 1, "WHOLE": whole,
+           "GROUPS": groups, "EARLY": pdl and constant_w, "num_warps": config.warps, **fused, **late}  # fmt: skip
+    before, after = (x, w, y, _or(bias, y), _or(residual, y)), (part, m, n, k)
+    exact = mma or body is _fragments  # the compiler has to see that rows begin at 16 bytes
+    known = {"W_ROW": w.stride(0) if whole or exact else -1, "X_ROW": 0 if m == 1 else x.stride(0) if exact else -1}
+    if body is _fragments:
+        compiled = body[programs, splits](*before, *after, *strides, share, HALVES=triton.cdiv(m, 8), WARPS=config.warps, KIND=pairs, **known, **cut)
+    else:
+        compiled = body[programs, splits](
+            *before, _or(norm, x), *after, x.stride(0), w.stride(0), *strides, eps, share, M=m if body is _lanes else _PADDED, ROWS=rows, TILE=tile,
+            SPREAD=spread, FAR=rows * w.stride(0) + k >= 2**31, K=k if whole else 0, NORM=norm is not None, PAIRS=pairs, **known, **cut,
+        )  # fmt: skip
+    if mma or (body is _fragments and not _interpreted()):
+        checked(compiled, _LANES if mma else _QUADS)
     if splits > 1:
         width = min(_COMBINED, triton.next_power_of_2(part.shape[2]))
         _combine[(triton.cdiv(part.shape[2], width), m)](
-            part, y, _or(bias, y), _or(residual, y), m, n, part.shape[2], splits, *strides, ROWS=width, **behind, num_warps=4, **late
+            part, y, _or(bias, y), _or(residual, y), m, n, part.shape[2], splits, *strides, ROWS=width, num_warps=4, **fused, **late
         )
     return y
 
@@ -345,17 +104,28 @@ def _new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> to
     return torch.empty(shape, dtype=dtype, device=device)
 
 
-def _pairs(arch: Arch) -> str:
-    """How pairs of fp16 are multiplied on a target; empty where they are not."""
-    if not arch.dot2_f16:
+def _interpreted() -> bool:
+    return bool(triton.knobs.runtime.interpret)
+
+
+def _pairs(x: torch.Tensor, w: torch.Tensor, norm: torch.Tensor | None, arch: Arch) -> str:
+    """How lanes multiply pairs of fp16; empty where they do not: rows have an even length and begin at a multiple of 4 bytes."""
+    if not arch.dot2_f16 or norm is not None or x.dtype is not torch.float16 or not (_begin_at(x, 4) and _begin_at(w, 4)):
         return ""
-    return "plain" if triton.knobs.runtime.interpret else "dot2 and wait" if arch.wave == _WAITING_WAVE else "dot2"
+    return "plain" if _interpreted() else "dot2 and wait" if arch.wave == _WAITING_WAVE else "dot2"
 
 
-def _paired(tensor: torch.Tensor) -> bool:
-    """Whether fp16 can be read two at a time: rows of an even length that begin at a multiple of 4 bytes."""
-    even = tensor.shape[1] % 2 == 0 and tensor.stride(0) % 2 == 0 and tensor.storage_offset() % 2 == 0
-    return tensor.dtype is torch.float16 and even and tensor.stride(1) == 1 and tensor.data_ptr() % 4 == 0
+def _begin_at(tensor: torch.Tensor, multiple: int) -> bool:
+    """Whether rows have an even length and all begin at a multiple of so many bytes."""
+    apart = tensor.stride(0) * tensor.element_size() if tensor.shape[0] > 1 else 0
+    return tensor.shape[1] % 2 == 0 and apart % multiple == 0 and tensor.data_ptr() % multiple == 0
+
+
+def _paired(tensor: torch.Tensor) -> torch.Tensor:
+    """Two elements as one int32."""
+    if tensor.shape[0] == 1:  # whose stride, which means nothing, torch would not halve
+        tensor = tensor.as_strided(tensor.shape, (tensor.shape[1], 1))
+    return tensor.view(torch.int32)
 
 
 def _or(tensor: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ __all__ = ["SCHEMA", "SHIPPED", "VERSION", "Choice", "Row", "Table", "choose", "
 
 SCHEMA, VERSION = "lanewise.table", 1
 SHIPPED = Path(__file__).parent / "tables"
-_NEAR = 1.0  # doublings of n and k together up to which a measured row speaks for a shape
+_NEAR = 2.0  # doublings of n and k together up to which a measured row speaks for a shape
 _DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
 
