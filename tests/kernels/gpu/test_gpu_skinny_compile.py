@@ -21,7 +21,8 @@ from support.gpu_launch import Code, compiled
 from lanewise import dispatch
 from lanewise.arch import TARGETS
 from lanewise.contract import Problem
-from lanewise.kernels.gpu import skinny
+from lanewise.kernels.gpu import lanes as lanes_module
+from lanewise.kernels.gpu import skinny, table
 from lanewise.kernels.gpu.defaults import default
 
 GPUS = [row for row in TARGETS.values() if row.is_gpu]
@@ -70,12 +71,12 @@ def _cache(tmp_path_factory):
         yield
 
 
-def made(row, case, constant_w=True, module=skinny):
+def made(row, case, constant_w=True, module=skinny, config=None):
     """What `linear` would launch for a case on a target."""
     new = functools.partial(torch.empty, dtype=TYPES[case.dtype])
     x, w = new(case.m, case.k), new(case.n * (1 + case.fused), case.k)
     more = {"bias": new(len(w)), "residual": new(case.m, case.n), "norm": new(case.k), "gated": True} if case.fused else {}
-    return compiled(row, lambda: module.skinny(x, w, constant_w=constant_w, config=case.config(row), arch=row, **more))
+    return compiled(row, lambda: module.skinny(x, w, constant_w=constant_w, config=config or case.config(row), arch=row, **more))
 
 
 @functools.cache
@@ -185,42 +186,65 @@ def test_only_a_constant_w_is_read_before_the_wait(row):
     assert (before_the_wait(early), before_the_wait(late)) == ({w}, {0})
 
 
-def changed(folder, old, new):
-    """The kernels with one piece of text replaced."""
-    text = Path(skinny.__file__).read_text()
+# Of every table, body, type and number of tokens the first row.
+MEASURED = {
+    f"{t.key['target']} {one.dtype} m={one.m} {one.config.body}": (TARGETS[t.key["target"]], one)
+    for t in table._shipped()
+    for one in reversed(t.rows)
+    if one.config.body != "blas" and one.m in (1, 4, 16)
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_what_a_shipped_table_names_is_compiled_without_spills(name):
+    row, one = MEASURED[name]
+    codes = made(row, Case(one.dtype, one.m, one.n, one.k), config=one.config)
+    assert codes[0].name == {"mma": "_lanes"}.get(one.config.body, f"_{one.config.body}")
+    assert [code.spilled() for code in codes] == [{}] * len(codes)
+    assert all(code.shared <= row.lds for code in codes)
+
+
+def changed(folder, module, old, new):
+    """A module of kernels with one piece of text replaced."""
+    text = Path(module.__file__).read_text()
     assert text.count(old) == 1
-    path = folder / "changed_skinny.py"
+    path = folder / "changed_kernels.py"
     path.write_text(text.replace(old, new))
-    spec = importlib.util.spec_from_file_location("changed_skinny", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    spec = importlib.util.spec_from_file_location("changed_kernels", path)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 
 
-def one(folder, row, case, old, new, constant_w=True):
-    return made(TARGETS[row], case, constant_w, changed(folder, old, new))[0]
+def with_other_lanes(monkeypatch, folder, row, case, old, new):
+    other = changed(folder, lanes_module, old, new)._lanes
+    monkeypatch.setitem(skinny._BODIES, "lanes", other)
+    monkeypatch.setattr(skinny, "_lanes", other)
+    (code,) = made(TARGETS[row], case)
+    return code
 
 
-def test_a_dot_that_nothing_waits_for_is_noticed(tmp_path):
-    code = one(tmp_path, "gfx90a", HELD[0], r"$15\ns_nop 2", "$15")
+def test_a_dot_that_nothing_waits_for_is_noticed(monkeypatch, tmp_path):
+    code = with_other_lanes(monkeypatch, tmp_path, "gfx90a", HELD[0], r"$15\ns_nop 2", "$15")
     assert unwaited(code) == "a group of dots that nothing waits for"
 
 
-def test_fp16_that_is_widened_instead_of_multiplied_in_pairs_is_noticed(tmp_path):
-    code = one(tmp_path, "gfx1100", HELD[0], 'elif PAIRS == "dot2":', 'elif PAIRS == "never":')
+def test_fp16_that_is_widened_instead_of_multiplied_in_pairs_is_noticed(monkeypatch, tmp_path):
+    code = with_other_lanes(monkeypatch, tmp_path, "gfx1100", HELD[0], 'elif PAIRS == "dot2":', 'elif PAIRS == "never":')
     assert undotted(HELD[0], code) == ""  # the other spelling of the same products
-    code = one(tmp_path, "gfx1100", HELD[0], 'if PAIRS == "plain":', "if True:")
+    code = with_other_lanes(monkeypatch, tmp_path, "gfx1100", HELD[0], 'if PAIRS == "plain":', "if True:")
     assert undotted(HELD[0], code)
 
 
-def test_a_load_of_single_elements_is_noticed(tmp_path):
-    for row in ("gfx1100", "sm_90"):
-        code = one(tmp_path, row, PLAIN, "tile = tl.load(w_at + columns)", "tile = tl.load(w_at + columns, mask=columns < end - 1)")
-        assert not all(code.loads())
+@pytest.mark.parametrize("row", ["gfx1100", "sm_90"])
+def test_a_narrow_load_is_noticed(monkeypatch, tmp_path, row):
+    narrow = "tile = tl.load(w_at + columns, mask=columns < end - 1)"
+    assert not all(with_other_lanes(monkeypatch, tmp_path, row, PLAIN, "tile = tl.load(w_at + columns)", narrow).loads())
 
 
 def test_w_that_is_read_before_the_wait_without_a_promise_is_noticed(tmp_path):
-    code = one(tmp_path, "sm_90", PLAIN, "**behind, EARLY=pdl and constant_w,", "**behind, EARLY=pdl,", constant_w=False)
+    other = changed(tmp_path, skinny, '"EARLY": pdl and constant_w', '"EARLY": pdl')
+    (code,) = made(TARGETS["sm_90"], PLAIN, constant_w=False, module=other)
     assert code.machine()
     assert before_the_wait(code) not in ({0}, {None})
 
