@@ -4,7 +4,8 @@
 and whatever dispatch chooses runs when the graph does. There is no workspace and nothing is remembered between calls.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from lanewise import dispatch
@@ -72,7 +73,7 @@ def _run(
 ) -> Tensor:
     _shape(x, w, bias, residual, norm, gated, out)
     asked = problem(x, w, bias, residual, norm, gated, out, grad)
-    result: Tensor = dispatch.run(asked, x, w, bias, residual, norm, eps, gated, out, constant_w, asked)
+    result: Tensor = dispatch.run(asked, x, w, bias, residual, norm, eps, gated, out, constant_w=constant_w, asked=asked)
     return result
 
 
@@ -127,8 +128,7 @@ def _shape(
     for name, t, single, width in (("bias", bias, True, rows), ("residual", residual, False, n), ("norm", norm, True, w.shape[1])):
         if t is None:
             continue
-        every = name != "norm" and (tuple(t.shape) == (*lead, width) or tuple(t.shape) == (x.shape[:-1].numel(), width))
-        if not (every or (single and tuple(t.shape) == (width,))):
+        if not (single and t.dim() == 1 and t.shape[0] == width) and (name == "norm" or not _is_row_each(t.shape, lead, width)):
             allowed = " or ".join([f"[{width}]"] * single + [f"[{', '.join(map(str, (*lead, width)))}]"] * (name != "norm"))
             raise ShapeError(f"{name} is {_of(t)}; it has to be {allowed}")
         if t.dtype not in (x.dtype, torch.float32):
@@ -139,6 +139,13 @@ def _shape(
         if t is not None and t.device != x.device:
             raise DeviceError(f"{name} is on {t.device} and x on {x.device}; they have to be on one device")
     return (*lead, n)
+
+
+def _is_row_each(shape: Sequence[int], lead: tuple[int, ...], width: int) -> bool:
+    """Whether it is [*lead, width] or [m, width]. Sizes are compared in their places alone: a compiled graph keeps what is compared as a guard."""
+    if len(shape) == len(lead) + 1 and shape[-1] == width and all(a == b for a, b in zip(shape, lead, strict=False)):
+        return True
+    return len(shape) == 2 and shape[1] == width and shape[0] == prod(lead)
 
 
 def _of(t: Tensor) -> str:

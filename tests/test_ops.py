@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.autograd import forward_ad
 from torch.nn import functional
 
@@ -182,6 +183,21 @@ def test_a_compiled_graph_really_calls_the_op(dynamic):
         assert torch.equal(got, ops.linear(x[:m] + 1, w, residual=residual[:m], norm=norm, out=torch.float32) * 2)
 
 
+def test_a_graph_for_any_number_of_rows_is_compiled_once_for_all_of_them():
+    w = whole(N, K)
+
+    def layer(x, bias, residual):
+        return ops.linear(x, w, bias, residual=residual)
+
+    counter = CompileCounterWithBackend("eager")
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend=counter)
+    for m in (2, 3, 4, 7, 9):
+        for bias in (whole(N), whole(m, N)):
+            x, residual = whole(m, K), whole(m, N)
+            assert torch.equal(compiled(x, bias, residual), layer(x, bias, residual))
+    assert counter.frame_count == 2
+
+
 def test_a_compiled_graph_has_gradients():
     x, w = torch.randn(M, K), torch.nn.Parameter(torch.randn(N, K))
     torch.compile(lambda x: ops.linear(x, w), fullgraph=True, backend="aot_eager")(x).sum().backward()
@@ -207,6 +223,7 @@ def test_torchs_own_check_of_operators_passes(more):
 def test_shapes_are_known_without_data():
     y = ops.linear(torch.empty(2, M, K, device="meta"), torch.empty(2 * N, K, device="meta"), gated=True)
     assert (y.device.type, y.shape) == ("meta", (2, M, N))
+    assert ops.linear(torch.empty(M, K, device="meta"), torch.empty(N, K, device="meta", requires_grad=True)).shape == (M, N)
 
 
 def test_without_torch_it_says_so_and_explain_still_answers():

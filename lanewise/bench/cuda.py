@@ -19,21 +19,19 @@ from lanewise.arch import Arch
 from lanewise.bench.arms import Arm, Named
 from lanewise.bench.around import GPU_RULE, look
 from lanewise.bench.gpu_around import watch
-from lanewise.bench.gpu_code import artifact, blas_artifact, described, recorded
+from lanewise.bench.gpu_code import ARMS, artifact, blas_artifact, described, recorded
 from lanewise.bench.gpu_probes import GpuLimits
 from lanewise.bench.kernel import KernelPlan, probed
 from lanewise.bench.machine import machine, versions
 from lanewise.bench.problem import Call
-from lanewise.bench.replay import Gpu, gpu_index
+from lanewise.bench.replay import TYPES, Gpu, gpu_index
 from lanewise.bench.right import require_right
-from lanewise.errors import DeviceError, EvidenceError, LanewiseError
+from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu import linear  # noqa: F401  (importing it fills the registry)
 
-__all__ = ["ARMS", "Cuda", "gpu_facts", "gpu_versions", "on_gpu"]
+__all__ = ["Cuda"]
 
-ARMS = {"skinny": ("gpu", "1"), "blas": ("blas", "0")}  # label: (body, the switch of the skinny kernel)
-_TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 _MOST_NODES = 2048  # of a graph
 _NODES = 400
 _GRAPH_SECONDS = 1e-3  # that a graph lasts about
@@ -62,8 +60,8 @@ class Cuda:
 
     def check(self, plan: KernelPlan) -> tuple[Named, Named]:
         call = plan.call
-        if call.op != "linear" or call.dtype not in _TYPES:
-            raise LanewiseError(f"{call} on {plan.device}; what is measured there is linear in {' or '.join(_TYPES)}")
+        if call.op != "linear" or call.dtype not in TYPES:
+            raise LanewiseError(f"{call} on {plan.device}; what is measured there is linear in {' or '.join(TYPES)}")
         if plan.threads is not None:
             raise EvidenceError(f"{plan.threads} threads were asked for; on a GPU there are none to choose")
         for label in plan.arms:
@@ -78,34 +76,26 @@ class Cuda:
     def arm(self, name: Named, call: Call, inputs: dict[str, NDArray[Any]], copies: int) -> Arm:
         if self._operands is None or self._operands[0] != copies:
             self._operands = None
-            self._operands = (copies, *on_gpu(inputs, copies, self._gpu))
+            x, w = (_tensor(inputs[name]).to(self._gpu.device) for name in ("x", "w"))
+            self._operands = copies, x, self._gpu.copies(w, copies)
         _, x, w = self._operands
         return _Captured(self._gpu, self._name, self._arch, name, call, x, w)
 
     def probes(self) -> dict[str, Any]:
         if self._limits is None:
-            self._limits = GpuLimits(self._gpu, _TYPES[self._plan.call.dtype])
+            self._limits = GpuLimits(self._gpu, TYPES[self._plan.call.dtype])
         return probed(read=self._limits.read(), float=self._limits.products())
 
     def look(self) -> dict[str, Any]:
         return {**look(), "gpu": self._watch.read()}
 
     def facts(self) -> dict[str, Any]:
-        gpu = gpu_facts(self._gpu, self._arch, self._watch.driver)
-        return {"machine": {**machine(), "last_level_cache": self.cache, "gpu": gpu}, "versions": {**versions(), **gpu_versions()}}
+        gpu = _gpu_facts(self._gpu, self._arch, self._watch.driver)
+        return {"machine": {**machine(), "last_level_cache": self.cache, "gpu": gpu}, "versions": {**versions(), **_gpu_versions()}}
 
     def close(self) -> None:
         self._operands = self._limits = None
         self._gpu.close()
-
-
-def on_gpu(inputs: dict[str, NDArray[Any]], copies: int, gpu: Gpu) -> tuple[Any, list[Any]]:
-    """x, and w in so many copies. Raises DeviceError when there is no memory for them."""
-    x, first = (_tensor(inputs[name]).to(gpu.device) for name in ("x", "w"))
-    needed = copies * first.nbytes
-    if needed > (free := gpu.free()):
-        raise DeviceError(f"{copies} copies of the weights need {needed} bytes, and the GPU has {free} left")
-    return x, [first, *(first.clone() for _ in range(copies - 1))]
 
 
 def _tensor(array: NDArray[Any]) -> Any:
@@ -136,7 +126,7 @@ class _Captured:
             self._piece.result.fill_(float("nan"))
             gpu.run(self._piece)
             require_right(self._piece.result, x, w[0], call.dtype, f"arm {name.label}")
-        self.artifact = artifact(kernels) if kernels else blas_artifact(gpu_versions())
+        self.artifact = artifact(kernels) if kernels else blas_artifact(_gpu_versions())
 
     def seconds(self, repeats: int) -> tuple[int, float]:
         self._replays += 1 + repeats
@@ -157,7 +147,7 @@ def _turns(copies: int, nbytes: int) -> int:
     return max(1, min(ceil(wanted / copies), _NODES // copies))
 
 
-def gpu_facts(gpu: Gpu, row: Arch, driver: str | None) -> dict[str, Any]:
+def _gpu_facts(gpu: Gpu, row: Arch, driver: str | None) -> dict[str, Any]:
     """The manifest's `machine.gpu`."""
     properties = gpu.properties
     return {
@@ -171,7 +161,7 @@ def gpu_facts(gpu: Gpu, row: Arch, driver: str | None) -> dict[str, Any]:
     }
 
 
-def gpu_versions() -> dict[str, str]:
+def _gpu_versions() -> dict[str, str]:
     """Of what the arms of a GPU are made with."""
     found = {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
     found["cublas"] = next((one for one in map(_version, ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")) if one), None)

@@ -13,8 +13,9 @@ from lanewise.arch import Arch
 from lanewise.bench.manifest import digest
 from lanewise.errors import EvidenceError
 
-__all__ = ["HOME", "LIBRARIES", "artifact", "blas_artifact", "compiled_again", "described", "description", "plain", "recorded"]
+__all__ = ["ARMS", "HOME", "LIBRARIES", "artifact", "blas_artifact", "compiled_again", "described", "description", "plain", "recorded"]
 
+ARMS = {"skinny": ("gpu", "1"), "blas": ("blas", "0")}  # label: (body, the switch of the skinny kernel)
 HOME = "lanewise.kernels.gpu."  # the only place that kernels are imported from when a bundle names one
 LIBRARIES = ("torch", "cuda", "cublas", "hip")  # the versions that the vendor's product is known by
 _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion", "waves_per_eu")

@@ -27,7 +27,7 @@ from lanewise.errors import DeviceError, EvidenceError, SettingError
 from lanewise.kernels.cpu.isa import selected
 from lanewise.kernels.cpu.threads import ThreadPool, physical_cores
 
-__all__ = ["SHORTEST", "Device", "KernelPlan", "bench_kernel", "command_of", "least_seconds", "probed"]
+__all__ = ["SHORTEST", "Device", "KernelPlan", "bench_kernel", "command_of", "probed"]
 
 SHORTEST = 200e-6  # seconds of a sample: below, the clock and the waking of threads show
 _LONGEST = 60.0
@@ -42,7 +42,7 @@ _LEAST = {"cpu": 0.02, "cuda": 0.002}  # seconds of a sample when nobody says: a
 class KernelPlan:
     """What to measure. copies: of the operands that rotate; when None as many as make the run cold, where memory allows it.
 
-    device: cpu, or cuda, or cuda:1; cold: refuse a run that a cache could help; seconds: the least of a sample, `least_seconds` when None;
+    device: cpu, or cuda, or cuda:1; cold: refuse a run that a cache could help; seconds: the least of a sample, the device's usual one when None;
     seed: of inputs and order, a fresh one when None.
 
     Raises EvidenceError for a plan that would prove nothing.
@@ -73,7 +73,7 @@ class KernelPlan:
     @property
     def least(self) -> float:
         """Seconds of a sample."""
-        return least_seconds(self.device) if self.seconds is None else self.seconds
+        return _LEAST.get(self.device.partition(":")[0], _LEAST["cpu"]) if self.seconds is None else self.seconds
 
 
 def command_of(plan: KernelPlan) -> list[str]:
@@ -86,11 +86,6 @@ def command_of(plan: KernelPlan) -> list[str]:
     for name, value in (("--threads", plan.threads), ("--copies", plan.copies), ("--seed", plan.seed)):
         words += [name, str(value)] if value is not None else []
     return [*words, "--sample-ms", f"{1e3 * plan.least:g}", *(["--cold"] if plan.cold else [])]
-
-
-def least_seconds(device: str) -> float:
-    """Of a sample on that device, where a plan does not say."""
-    return _LEAST.get(device.partition(":")[0], _LEAST["cpu"])
 
 
 class Device(Protocol):

@@ -51,11 +51,11 @@ def plot_many(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     shapes = list(dict.fromkeys(f"{one['n']}x{one['k']}" for one in rows))
-    groups = list(dict.fromkeys((one.get("dtype") or one.get("format"), one["m"]) for one in rows))
+    groups = list(dict.fromkeys((one["type"], one["m"]) for one in rows))
     figure = Figure(figsize=(12, 1.5 + 0.12 * len(shapes) * (len(groups) + 1)), layout="constrained")
     ratio, read = figure.subplots(1, 2, sharey=True)
     for number, group in enumerate(groups):
-        alike = [one for one in rows if (one.get("dtype") or one.get("format"), one["m"]) == group]
+        alike = [one for one in rows if (one["type"], one["m"]) == group]
         places = [shapes.index(f"{one['n']}x{one['k']}") + 0.8 * ((number + 0.5) / len(groups) - 0.5) for one in alike]
         colour = f"C{number % 10}"
         for place, one in zip(places, alike, strict=True):

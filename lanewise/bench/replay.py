@@ -3,6 +3,7 @@
 Everything that `bench` asks of torch.cuda is here, so that a test can put a stand-in where no GPU is.
 """
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ import torch
 
 from lanewise.errors import DeviceError
 
-__all__ = ["Gpu", "Piece", "gpu_index"]
+__all__ = ["TYPES", "Gpu", "Piece", "gpu_index"]
 
+TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}  # what is measured on a GPU
 _CUDA: Any = torch.cuda  # parts of it have no types
 _WARM = 3  # runs before a capture: compilers, workspaces and lazily loaded modules have no place in one
 
@@ -31,7 +33,7 @@ class Piece:
 def gpu_index(device: str) -> int:
     """The number behind `cuda:`, 0 where there is none. Raises DeviceError for a device that is not there."""
     kind, _, number = device.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()) or device.endswith(":"):
+    if kind != "cuda" or not re.fullmatch(r"[0-9]{0,4}", number) or device.endswith(":"):
         raise DeviceError(f"device {device[:64]!r} is no GPU; one is called cuda, or cuda:1 for the second")
     there = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if int(number or 0) >= there:
@@ -53,9 +55,16 @@ class Gpu:
         """Bytes of the L2 cache, None where PyTorch does not know."""
         return int(getattr(self.properties, "L2_cache_size", 0)) or None
 
-    def free(self) -> int:
-        """Bytes of memory that are left."""
-        return int(torch.cuda.mem_get_info(self.device)[0])
+    def copies(self, w: Any, count: int) -> list[Any]:
+        """w[n,k] and clones of it, so many in all. Raises DeviceError when there is no memory for them."""
+        self.room(count, *w.shape)
+        return [w, *(w.clone() for _ in range(count - 1))]
+
+    def room(self, count: int, n: int, k: int) -> None:
+        """Raise DeviceError when there is no memory for so many w[n,k] of 16 bits."""
+        needed, free = count * n * k * 2, int(torch.cuda.mem_get_info(self.device)[0])
+        if needed > free:
+            raise DeviceError(f"{count} cop{'y' if count == 1 else 'ies'} of {n}x{k} weights need {needed} bytes, and the GPU has {free} left")
 
     def capture(self, call: Callable[[int], Any], calls: int) -> Piece:
         """call(0) to call(calls - 1) as one graph, behind a few that are not captured. Nothing of it has run before `run` or a replay."""

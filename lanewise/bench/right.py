@@ -6,24 +6,16 @@ import numpy as np
 
 from lanewise.contract import Tolerance
 from lanewise.errors import EvidenceError
+from lanewise.prove.operands import products
 
 __all__ = ["require_right", "worst"]
-
-_AT_ONCE = 1 << 27  # numbers of w that are widened at a time
 
 
 def worst(y: Any, x: Any, w: Any, dtype: str) -> float:
     """The largest error of y[m,n] as a share of what is allowed: right up to 1; inf where y holds what is no number."""
-    tolerance, found = Tolerance.dot(x.shape[1], out=dtype), 0.0
-    step = max(1, _AT_ONCE // max(1, x.shape[1]))
-    wide = x.double()
-    for row in range(0, w.shape[0], step):
-        part = w[row : row + step].double().T
-        want, magnitude = ((a @ b).cpu().numpy() for a, b in ((wide, part), (wide.abs(), part.abs())))
-        got = y[:, row : row + step].double().cpu().numpy()
-        share = np.abs(got - want) / tolerance.bound(want, magnitude)
-        found = max(found, float(np.where(np.isfinite(share), share, np.inf).max(initial=0.0)))
-    return found
+    want, magnitude = products(x.double().cpu().numpy(), w)
+    share = np.abs(y.double().cpu().numpy() - want) / Tolerance.dot(x.shape[1], out=dtype).bound(want, magnitude)
+    return float(np.where(np.isfinite(share), share, np.inf).max(initial=0.0))
 
 
 def require_right(y: Any, x: Any, w: Any, dtype: str, what: str) -> None:

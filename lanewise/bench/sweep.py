@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lanewise.bench.gpu_code import ARMS
 from lanewise.bench.kernel import KernelPlan, bench_kernel, command_of
 from lanewise.bench.manifest import write
 from lanewise.bench.problem import Call
 from lanewise.contract import dtype as known
 from lanewise.errors import EvidenceError, NoKernelError
 
-__all__ = ["ARMS", "MOST_ROWS", "ROWS", "SHAPES", "name_of", "sweep"]
+__all__ = ["ROWS", "SHAPES", "name_of", "sweep"]
 
-ARMS = ("skinny", "blas")
 # (n, k) of the weights of Qwen3-0.6B (head included) and Qwen3-8B.
 SHAPES = ((5120, 1024), (1024, 2048), (3072, 1024), (6144, 1024), (1024, 3072), (151936, 1024), (4096, 4096), (12288, 4096), (4096, 12288))
 ROWS = (1, 2, 3, 4, 8, 16)  # values of m
-MOST_ROWS = 16
 
 
 def name_of(call: Call) -> str:
@@ -43,8 +42,9 @@ def sweep(
     there = [path for path in (folder / name_of(call) for call in calls) if path.exists()]
     if there:
         raise EvidenceError(f"{there[0]} is there already; bundles are written to new directories")
+    a, b = ARMS
     for call in calls:
-        plan = KernelPlan(call, ARMS, device, pairs, seed=seed)
+        plan = KernelPlan(call, (a, b), device, pairs, seed=seed)
         try:
             found = bench_kernel(plan, command_of(plan))
         except (NoKernelError, EvidenceError) as error:

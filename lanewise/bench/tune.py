@@ -20,20 +20,20 @@ from lanewise.arch import Arch
 from lanewise.backends import Progress
 from lanewise.bench.gpu_compile import compile_all, wanted
 from lanewise.bench.lock import held
-from lanewise.bench.replay import Gpu, Piece, gpu_index
+from lanewise.bench.replay import TYPES, Gpu, Piece, gpu_index
 from lanewise.bench.right import worst
-from lanewise.bench.sweep import MOST_ROWS, ROWS
+from lanewise.bench.sweep import ROWS
 from lanewise.errors import DeviceError, LanewiseError, ShapeError
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu import skinny
 from lanewise.kernels.gpu.config import BODIES, Config
 from lanewise.kernels.gpu.defaults import candidates
+from lanewise.kernels.gpu.linear import MOST_ROWS
 from lanewise.kernels.gpu.table import Row, Table, forget, here
 
 __all__ = ["TunePlan", "tune", "write_table"]
 
 _BLAS = Config("blas")
-_TYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
 _ROTATION = 4  # L2 caches
 _MOST_COPIES = 512
 _SEEDED = 8  # configurations of each body that a neighbour passes on
@@ -43,6 +43,8 @@ _BRIEF_TURNS, _LONG_TURNS = 3, 9
 _FINALISTS = 6
 _FEW = 4  # tokens up to which lanes are worth trying
 _SECONDS = 20.0
+_MOST_SIZE = 2**30  # of n and k: what the kernel counts in 32 bits
+_READABLE = 0o644
 
 
 class _Problem(NamedTuple):
@@ -67,12 +69,12 @@ class TunePlan:
 
     def __post_init__(self) -> None:
         for n, k in self.shapes:
-            if min(n, k) < 1:
-                raise ShapeError(f"a shape of {n}x{k}; n and k are 1 or more")
+            if not (1 <= n < _MOST_SIZE and 1 <= k < _MOST_SIZE):
+                raise ShapeError(f"a shape of {str(n)[:40]}x{str(k)[:40]}; n and k are from 1 to {_MOST_SIZE - 1}")
         if not self.shapes or not self.rows or not all(1 <= m <= MOST_ROWS for m in self.rows):
             raise ShapeError(f"m of {', '.join(map(str, self.rows)) or 'nothing'}; it is 1 to {MOST_ROWS}, and there is a shape")
-        if not self.dtypes or any(dtype not in _TYPES for dtype in self.dtypes):
-            raise ShapeError(f"dtypes {', '.join(self.dtypes)}; they are {', '.join(_TYPES)}")
+        if not self.dtypes or any(dtype not in TYPES for dtype in self.dtypes):
+            raise ShapeError(f"dtypes {', '.join(self.dtypes)}; they are {', '.join(TYPES)}")
         if not self.seconds > 0:
             raise LanewiseError(f"{self.seconds:g} seconds were given for a shape; it takes some")
 
@@ -87,6 +89,8 @@ def tune(plan: TunePlan, progress: Progress | None = None) -> tuple[Table, list[
             if not row.triton:
                 raise DeviceError(f"{row} on {plan.device}: Triton does not compile for it, so that there is nothing to tune")
             key = {**here(str(gpu.properties.name)), "target": row.name, "torch": torch.__version__}
+            for n, k in plan.shapes:
+                gpu.room(1, n, k)
             tuner = _Tuner(plan, gpu, row, progress)
             return Table(key, tuner.rows()), list(dict.fromkeys(tuner.notes))
         finally:
@@ -95,12 +99,17 @@ def tune(plan: TunePlan, progress: Progress | None = None) -> tuple[Table, list[
 
 def write_table(table: Table, path: Path) -> None:
     """All of it or, when the system refuses, nothing. Raises LanewiseError then."""
+    part: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8") as file:
+            part = Path(file.name)
             file.write(table.text())
-        os.replace(file.name, path)
+        part.chmod(_READABLE)  # to whoever else uses the directory
+        part.replace(path)
     except OSError as error:
+        if part:
+            part.unlink(missing_ok=True)
         raise LanewiseError(f"{path} cannot be written: {error.strerror}") from None
     forget()
 
@@ -157,7 +166,7 @@ class _Tuner:
                 for m in plan.rows:
                     self._told(what, done, total)
                     done += 1
-                    yield _Problem(dtype, m, n, k), torch.randn(m, k, device=self._gpu.device).to(_TYPES[dtype]), w
+                    yield _Problem(dtype, m, n, k), torch.randn(m, k, device=self._gpu.device).to(TYPES[dtype]), w
                 del w
         self._told(what, total, total)
 
@@ -165,7 +174,7 @@ class _Tuner:
         """Compile whatever will be launched, once for all shapes that share it."""
         with wanted() as kernels:
             for problem, configs in chosen.items():
-                x, w = (torch.empty(rows, problem.k, dtype=_TYPES[problem.dtype], device=self._gpu.device) for rows in (problem.m, problem.n))
+                x, w = (torch.empty(rows, problem.k, dtype=TYPES[problem.dtype], device=self._gpu.device) for rows in (problem.m, problem.n))
                 for config in configs:
                     if config not in self._times.get(problem, {}):
                         self._skinny(x, w, config)
@@ -184,7 +193,9 @@ class _Tuner:
     def _fastest(self, problem: _Problem, x: Any, w: list[Any]) -> Row:
         times = self._times[problem]
         final = self._timed(problem, x, w, [_BLAS, *sorted(times, key=lambda c: times[c])[:_FINALISTS]], _LONG_CALLS, _LONG_TURNS)
-        blas = next(taken for taken, config, _ in final if config == _BLAS)
+        blas = next((taken for taken, config, _ in final if config == _BLAS), None)
+        if blas is None:
+            raise DeviceError(f"{problem}: BLAS, which everything is compared with, does not run: {self.notes[-1]}")
         for taken, config, piece in sorted(final, key=lambda one: one[0]):
             if config == _BLAS:
                 break
@@ -217,11 +228,10 @@ class _Tuner:
 
 def _weights(gpu: Gpu, dtype: str, n: int, k: int) -> list[Any]:
     """Enough copies of random weights that a rotation is 4 L2 caches; each is there once in a graph at least."""
-    first = torch.empty(n, k, dtype=_TYPES[dtype], device=gpu.device).normal_()
+    gpu.room(1, n, k)
+    first = torch.empty(n, k, dtype=TYPES[dtype], device=gpu.device).normal_()
     copies = min(_MOST_COPIES, ceil(_ROTATION * (gpu.cache or 0) / first.nbytes) or 1)
-    if copies * first.nbytes > gpu.free():
-        raise DeviceError(f"{copies} copies of {n}x{k} weights need {copies * first.nbytes} bytes, and the GPU has {gpu.free()} left")
-    return [first, *(first.clone() for _ in range(copies - 1))]
+    return gpu.copies(first, copies)
 
 
 def _explorers(body: str, rows: Sequence[int]) -> tuple[int, ...]:

@@ -1,12 +1,11 @@
 """`lanewise bench sweep`: the skinny kernel against BLAS at many shapes, an evidence bundle each."""
 
-from math import exp, log
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lanewise.cli.evidence_out import share
+from lanewise.cli.evidence_out import print_means, share
 from lanewise.cli.options import numbers, shapes_of
 from lanewise.cli.terminal import as_json, complain, print_json, print_table
 
@@ -44,17 +43,15 @@ def sweep(folder: str, shapes: str | None, m: str, dtype: str, device: str, pair
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
+    from lanewise.evidence.tabled import means
+
     head = ("dtype", "m", "n x k", "us", "blas us", "ratio", "of read", "verdict")
     lines = []
     for row in rows:
         times = ("-" if one is None else f"{one:.2f}" for one in row["us"].values())
         lines.append((row["dtype"], row["m"], f"{row['n']}x{row['k']}", *times, _ratio(row), share(row["of_read"]), row["verdict"]))
     print_table(head, lines, right=("m", "us", "blas us", "of read"))
-    for dtype, m in dict.fromkeys((row["dtype"], row["m"]) for row in rows):
-        ratios = [row["median"] for row in rows if (row["dtype"], row["m"]) == (dtype, m) and row["median"]]
-        if ratios:
-            mean = exp(sum(map(log, ratios)) / len(ratios))
-            click.echo(f"{dtype} m={m}: geometric mean {mean:.3f}, least {min(ratios):.3f} of {len(ratios)}")
+    print_means(means([{"type": row["dtype"], "m": row["m"], "ratio": row} for row in rows if row["median"]]))
 
 
 def _ratio(one: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import click
 from lanewise.cli.terminal import complain, print_json, printable, size
 from lanewise.errors import LanewiseError
 
-__all__ = ["destination", "plotted", "print_run", "rate", "share", "written"]
+__all__ = ["destination", "plotted", "print_means", "print_run", "rate", "share", "written"]
 
 _PICTURES = (".svg", ".png", ".pdf")
 
@@ -25,6 +25,12 @@ def destination(name: str | None) -> Path | None:
     if not path.parent.is_dir():
         raise LanewiseError(f"{name}: there is no directory {str(path.parent)!r}")
     return path
+
+
+def print_means(means: Sequence[dict[str, Any]]) -> None:
+    """A line for each of `lanewise.evidence.tabled.means`."""
+    for one in means:
+        click.echo(f"{one['type']} m={one['m']}: geometric mean {one['mean']:.3f}, least {one['least']:.3f} of {one['count']}")
 
 
 def plotted(name: str | None) -> Callable[[dict[str, Any]], None] | None:

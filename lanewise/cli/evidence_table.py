@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from lanewise.cli.evidence_out import share
+from lanewise.cli.evidence_out import print_means, share
 from lanewise.cli.terminal import as_json, complain, print_json, print_table
 from lanewise.errors import LanewiseError
 
@@ -29,7 +29,7 @@ def table(bundles: tuple[str, ...], markdown: bool, plot: str | None, as_json: b
         if reasons := verify(found):
             raise LanewiseError(f"{name} does not hold: {reasons[0]}")
         rows.append(tabled.row(found))
-    rows.sort(key=lambda one: (str(one.get("dtype")), one["m"]))
+    rows.sort(key=lambda one: (one["type"], one["m"]))
     means = tabled.means(rows)
     if as_json:
         print_json({"rows": rows, "means": means})
@@ -41,13 +41,10 @@ def table(bundles: tuple[str, ...], markdown: bool, plot: str | None, as_json: b
             ratio, taken = one["ratio"], one["seconds"]
             times = (f"{1e6 * seconds:.2f}" for seconds in (taken["a"], taken["b"], one["floor"]))
             words = f"{ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f})"
-            lines.append(
-                (one.get("dtype") or one.get("format"), one["m"], f"{one['n']}x{one['k']}", *times, words, share(one["of_read"]), one["verdict"])
-            )
+            lines.append((one["type"], one["m"], f"{one['n']}x{one['k']}", *times, words, share(one["of_read"]), one["verdict"]))
         head = ("type", "m", "n x k", "a us", "b us", "floor us", "b / a", "of read", "verdict")
         print_table(head, lines, right=("m", "a us", "b us", "floor us", "of read"))
-        for one in means:
-            click.echo(f"{one['type']} m={one['m']}: geometric mean {one['mean']:.3f}, least {one['least']:.3f} of {one['count']}")
+        print_means(means)
     if plot is not None:
         plot_many(rows, Path(plot))
         complain("note", f"picture written: {plot}")

@@ -44,17 +44,25 @@ def tune(
     except ImportError as error:
         raise DeviceError(f"tuning on {device} needs PyTorch and Triton: {error}; pip install 'lanewise[gpu]' brings them") from None
     plan = TunePlan(found, rows, dtypes, device, seconds)
+    if write:
+        user_path(device)  # whether there is such a place is known before anything is measured
     with Progress() as bar:
         table, notes = measure(plan, bar)
+    unwritten = []
     for path in ([user_path(table.key["device"])] if write else []) + ([Path(out)] if out else []):
-        write_table(table, path)
-        complain("note", f"table written: {path}")
+        try:
+            write_table(table, path)
+            complain("note", f"table written: {path}")
+        except LanewiseError as error:
+            unwritten.append(error)
     for note in notes:
         complain("note", note)
     if as_json:
         print_json({"key": table.key, "rows": [asdict(row) for row in table.rows], "notes": notes})
     else:
         _print(table)
+    if unwritten:  # behind what was measured, which is not lost
+        raise unwritten[0]
 
 
 def _print(table: "Table") -> None:

@@ -5,14 +5,16 @@ from typing import Any
 
 from lanewise import arch
 from lanewise.bench.around import GPU_RULE
-from lanewise.bench.gpu_code import blas_artifact
+from lanewise.bench.gpu_code import ARMS, blas_artifact
 from lanewise.bench.limits import FLOAT_SIZE, FLOAT_TURNS, READ_TURNS, gpu_probe_bytes
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 
-__all__ = ["ARMS", "check_gpu", "check_gpu_arm", "check_gpu_plan", "is_gpu"]
+__all__ = ["check_gpu", "check_gpu_arm", "check_gpu_plan", "constants_of", "is_gpu"]
 
-ARMS = {"skinny": ("gpu", "1"), "blas": ("blas", "0")}  # label: (body, the switch of the skinny kernel), as lanewise.bench.cuda has them
+_COMBINE = "_combine"
+_STORED = {"bf16": "bf16", "f16": "fp16"}  # as Triton calls them
+_FUSED = ("NORM", "BIAS", "RESIDUAL", "GATED")
 _FACTS = {"multiprocessors": int, "memory": int, "l2": int}
 
 
@@ -73,11 +75,49 @@ def check_gpu_arm(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("witness", f"{where}.spec", "what an arm of a GPU is made of", ", ".join(map(str, spec))[:100])
     if body == "gpu" and not (isinstance(spec.get("compiled"), list) and spec["compiled"]):
         yield Reason("witness", f"{where}.spec.compiled", "the kernels that were launched", shown(spec.get("compiled")))
+    elif body == "gpu":
+        yield from _computed(f"{where}.spec.compiled", spec["compiled"], found["problem"])
     if body == "blas":
         if "compiled" in spec:
             yield Reason("witness", f"{where}.spec.compiled", "nothing: the vendor's library is not compiled here", shown(spec["compiled"]))
         if arm["artifact"] != (right := blas_artifact(found["versions"])):
             yield Reason("artifact", f"{where}.artifact", f"{right}, of the versions of the library", arm["artifact"])
+
+
+def constants_of(one: Any) -> dict[str, Any]:
+    """The constants of a described kernel by name. Raises ValueError for what is no description."""
+    try:
+        names = list(one["signature"])
+        return {names[path[0]]: value for path, value in one["constants"]}
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"no description of a kernel: {type(error).__name__}") from None
+
+
+def _computed(where: str, compiled: list[Any], problem: Mapping[str, Any]) -> Iterator[Reason]:
+    """One kernel multiplies what the problem says, in its types and with nothing fused; of a product in parts another adds them up."""
+    try:
+        kernels = [(str(one["function"]).rpartition(":")[2], dict(one["signature"]), constants_of(one)) for one in compiled]
+    except (LookupError, TypeError, ValueError) as error:
+        yield Reason("witness", where, "descriptions of kernels", str(error)[:100])
+        return
+    products = [(signature, constants) for name, signature, constants in kernels if name != _COMBINE]
+    if len(products) != 1:
+        yield Reason("witness", where, "one kernel that multiplies", ", ".join(name for name, _, _ in kernels)[:100])
+        return
+    (signature, constants), stored = products[0], f"*{_STORED.get(str(problem.get('dtype')))}"
+    for name, right in (("x", (stored, "*i32")), ("w", (stored, "*i32")), ("y", (stored,))):
+        if signature.get(name) not in right:
+            yield Reason("witness", where, f"{name} of type {' or '.join(right)}, as the problem says", shown(signature.get(name)))
+    for _, _, given in kernels:
+        if fused := [name for name in _FUSED if given.get(name)]:
+            yield Reason("witness", where, "a product with nothing fused, as the problem says", ", ".join(fused))
+    if (len(kernels) == 2) != bool(constants.get("SPLIT")) or len(kernels) > 2:
+        yield Reason("witness", where, f"{_COMBINE} where k is split, and only there", ", ".join(name for name, _, _ in kernels)[:100])
+    m, k, most = problem.get("m"), problem.get("k"), constants.get("M", constants.get("HALVES", 0) and 8 * constants["HALVES"])
+    if most and isinstance(m, int) and (not isinstance(most, int) or most < m):
+        yield Reason("witness", where, f"a kernel of {m} tokens or more", shown(most))
+    if (columns := constants.get("K")) and isinstance(k, int) and columns not in (k, k / 2):
+        yield Reason("witness", where, f"a kernel of k {k}", shown(columns))
 
 
 def _card(gpu: Mapping[str, Any], cache: Any) -> Iterator[Reason]:

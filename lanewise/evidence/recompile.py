@@ -12,6 +12,7 @@ from lanewise.bench.manifest import digest
 from lanewise.bench.problem import Call
 from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.evidence.claims import call_of
+from lanewise.evidence.gpu import constants_of
 from lanewise.evidence.reasons import Reason
 from lanewise.kernels.cpu.compile import compile_object
 from lanewise.kernels.cpu.isa import ISAS, Isa, runnable
@@ -20,6 +21,9 @@ __all__ = ["check_recompiled"]
 
 _COMPILERS = ("llvm", "llvmlite")
 _MOST_HEAD = 1024  # its kernel is unrolled over the head
+_MOST = {"M": 16, "HALVES": 2, "WARPS": 32, "ROWS": 1024, "TILE": 32768, "AHEAD": 16, "STAGES": 8, "GROUPS": 16}  # as Config has them
+_MOST_WARPS = 32
+_MOST_UNROLLED = 1 << 20  # products of a warp
 _MOST_BYTES = 1 << 30  # of inputs that are made again
 
 
@@ -74,12 +78,30 @@ def _gpu_code(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("recompile", where, "the compiler that was measured", f"triton {there} there and {here} here")
         return
     try:
+        _require_small(compiled)
         now = compiled_again(compiled, row)
     except (EvidenceError, ImportError) as error:
         yield Reason("recompile", f"arms.{name}.spec.compiled", "kernels that can be compiled again", str(error)[:200])
         return
     if arm["artifact"] != now:
         yield Reason("artifact", where, f"{now}, for {row.name}", arm["artifact"])
+
+
+def _require_small(compiled: list[Any]) -> None:
+    """Raises EvidenceError for a kernel that no configuration is cut like: unrolled so far, compiling it would not end."""
+    for one in compiled:
+        try:
+            constants, options = constants_of(one), dict(one.get("options") or {})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise EvidenceError(str(error)) from None
+        sizes = [(name, constants.get(name, 0), most) for name, most in _MOST.items()] + [("num_warps", options.get("num_warps", 0), _MOST_WARPS)]
+        for name, value, most in sizes:
+            if not isinstance(value, int) or not 0 <= value <= most:
+                raise EvidenceError(f"{name} of a kernel is {str(value)[:40]}; it is at most {most}")
+        held = max(1, constants.get("ROWS", 1)) * max(1, constants.get("TILE", 1))
+        unrolled = max(1, constants.get("M", 1)) * max(1, constants.get("AHEAD", 1)) * max(1, constants.get("GROUPS", 1))
+        if held * unrolled > _MOST_UNROLLED * max(1, options.get("num_warps", 1)):
+            raise EvidenceError(f"a kernel of {held * unrolled} products in one program; no configuration has so many")
 
 
 def _isas(name: str) -> list[Isa]:

@@ -23,7 +23,8 @@ def row(bundle: Bundle) -> dict[str, Any]:
     problem, a = found["problem"], figures["a"]
     return {
         "bundle": bundle.id,
-        **{name: problem[name] for name in ("op", "dtype", "format", "m", "n", "k") if name in problem},
+        "type": problem.get("format") or problem["dtype"],
+        **{name: problem[name] for name in ("op", "m", "n", "k")},
         "a": found["arms"]["a"]["label"],
         "b": found["arms"]["b"]["label"],
         "seconds": {arm: figures[arm]["seconds"] for arm in "ab"},
@@ -38,7 +39,7 @@ def means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each type and m the geometric mean of the ratios, the least of them, and how many there are."""
     groups: dict[tuple[Any, ...], list[float]] = {}
     for one in rows:
-        groups.setdefault((one.get("dtype") or one.get("format"), one["m"]), []).append(one["ratio"]["median"])
+        groups.setdefault((one["type"], one["m"]), []).append(one["ratio"]["median"])
     return [
         {"type": kind, "m": m, "mean": exp(sum(map(log, ratios)) / len(ratios)), "least": min(ratios), "count": len(ratios)}
         for (kind, m), ratios in groups.items()
@@ -55,7 +56,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         ends = " to ".join(f"{ratio[end]:.3f}{_mark(name, f'ratio.{end}')}" for end in ("low", "high"))
         share = f"{100 * one['of_read']:.0f} %{_mark(name, 'a.of_read')}"
         cells = (
-            one.get("dtype") or one.get("format"),
+            one["type"],
             one["m"],
             f"{one['n']}x{one['k']}",
             *times,

@@ -27,7 +27,7 @@ _SEEN = "_lanewise_seen"
 class Linear(torch.nn.Linear):
     """y[..., out_features] = x[..., in_features] @ weight.T + bias, on the kernel that dispatch chooses; a torch.nn.Linear in all else.
 
-    Under autocast, and for tensors that `ops.linear` does not take, forward is torch's own.
+    Under autocast, inside transforms of torch.func, and for tensors that `ops.linear` does not take, forward is torch's own.
     """
 
     @classmethod
@@ -43,24 +43,40 @@ class Linear(torch.nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """y[..., out_features] of x[..., in_features]"""
         weight, bias = self.weight, self.bias
-        plain = type(x) in _PLAIN and type(weight) in _PLAIN and x.dtype is weight.dtype and x.dtype in _TYPES
-        if not plain or (bias is not None and bias.dtype is not x.dtype) or torch.is_autocast_enabled(x.device.type):
+        if (
+            not (_is_plain(x) and _is_plain(weight) and x.dtype is weight.dtype)
+            or (bias is not None and bias.dtype is not x.dtype)
+            or _transformed(x)
+        ):
             return functional.linear(x, weight, bias)
         return ops.linear(x, weight, bias, constant_w=self._rests(weight))
 
     def _rests(self, weight: torch.Tensor) -> bool:
-        """Whether no kernel in flight writes the weight: it is a parameter, not trained now, and as it was at the call before."""
+        """Whether no kernel in flight writes the weight: it is a parameter, not trained now, and as it was at the call before.
+
+        torch counts no change that goes around it, through `weight.data` in place or a pointer: behind such a one, synchronize.
+        """
         if (weight.requires_grad and torch.is_grad_enabled()) or self._parameters.get("weight") is not weight:
             return False
-        if torch.compiler.is_compiling():
-            return True
-        if weight.is_inference():  # torch does not count changes of such a tensor
+        # a graph is compiled once and cannot look; torch does not count changes of a tensor of inference, and a trace would keep the answer for good
+        if torch.compiler.is_compiling() or weight.is_inference() or torch._C._get_tracing_state() is not None:
             return False
         # a weight that was just merged, loaded or moved may still be on its way
         now, before = (weight.data_ptr(), weight._version), getattr(weight, _SEEN, None)
         if now != before:
             setattr(weight, _SEEN, now)
         return now == before
+
+
+def _is_plain(t: torch.Tensor) -> bool:
+    return type(t) in _PLAIN and t.dtype in _TYPES and t.layout is torch.strided and not t.is_nested
+
+
+def _transformed(x: torch.Tensor) -> bool:
+    """Whether somebody stands between a call and its tensors: autocast, or vmap and its like, whose tensors have no memory of their own."""
+    if torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type):
+        return True
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +91,7 @@ def patch(model: torch.nn.Module, only: Callable[[str, torch.nn.Linear], bool] |
     """Make every torch.nn.Linear of a model a `Linear`, where it is: parameters, ties, hooks and whoever holds the layer keep it.
 
     Subclasses, which may compute something else, and layers whose forward another library has replaced are left, with the reason.
+    What changes a weight in place through `.data`, which torch does not count, has to be waited for before the next call.
     `only(name, layer)` says which layers to take. `unpatch` undoes it. Raises ModelError when `model` is no torch.nn.Module.
     """
     names: list[str] = []

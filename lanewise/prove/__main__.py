@@ -1,6 +1,8 @@
 """`python -m lanewise.prove`: exit code 0 when everything that was run is right, 1 when something is not, 2 for a wrong call."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,11 +31,31 @@ def main(device: str, interpret: bool, names: tuple[str, ...], path: Path | None
     """Prove `linear` in bf16 and fp16, case by case."""
     warnings.filterwarnings("ignore", category=UserWarning)  # torch, of what is not deterministic on a card
     warnings.filterwarnings("ignore", category=RuntimeWarning, message="overflow encountered|invalid value")
+    _require_sense(device, interpret, path, jobs, part)
     results = _spread(device, interpret, names, jobs, together) if jobs > 1 else _here(device, interpret, names, part, together)
     if path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     _report(results)
     raise SystemExit(any(result["problem"] for result in results) or not results)
+
+
+def _require_sense(device: str, interpret: bool, path: Path | None, jobs: int, part: tuple[int, int]) -> None:
+    """A call that would prove nothing, less than it seems, or lose what it proved, is refused before anything runs."""
+    import torch
+
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
+        raise click.UsageError(f"--device is {device[:64]!r}; it takes cpu, cuda, or cuda:1 for the second GPU")
+    there, number = torch.cuda.device_count() if torch.cuda.is_available() else 0, int(device.partition(":")[2] or 0)
+    if device != "cpu" and number >= there:
+        raise click.UsageError(f"there is no device {device}: PyTorch sees {there} GPU{'' if there == 1 else 's'} here")
+    if interpret and device != "cpu":
+        raise click.UsageError(f"--interpret runs on the CPU, and --device is {device}")
+    if not 0 <= part[0] < part[1]:
+        raise click.UsageError(f"--part is {part[0]} {part[1]}; it takes I N with I from 0 to N - 1")
+    if jobs > 1 and part != (0, 1):
+        raise click.UsageError("--jobs shares all of the work, and --part is a share of it; give one of them")
+    if path and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise click.UsageError(f"--json is {path}, and {path.parent} is no folder that can be written to")
 
 
 def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int, int], together: bool) -> list[dict[str, Any]]:
@@ -51,7 +73,11 @@ def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int,
     # a sum of BLAS that passes through 16 bits has no bound that float32 explains
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    chosen = [run for run in runs(where, interpret) if not names or {str(run), str(run.case)} & set(names)]
+    every = list(runs(where, interpret))
+    chosen = [run for run in every if not names or {str(run), str(run.case)} & set(names)]
+    unknown = set(names) - {name for run in chosen for name in (str(run), str(run.case))}
+    if unknown:
+        raise click.UsageError(f"nothing that is run here is called {sorted(unknown)[0][:200]!r}")
     # gigabytes on a card: one process has them all, one after the other
     heavy = [run for run in chosen if run.case.heavy]
     mine = [run for run in chosen if not run.case.heavy][part[0] :: part[1]] + (heavy if part[0] == 0 else [])
@@ -83,9 +109,9 @@ def _spread(device: str, interpret: bool, names: tuple[str, ...], jobs: int, tog
             except subprocess.TimeoutExpired:
                 process.kill()
                 said, _ = process.communicate()
-            if file.exists():
+            try:
                 results += json.loads(file.read_text())
-            else:
+            except (OSError, ValueError):  # it never came to write, or not to the end
                 last = said.strip().splitlines()[-1] if said.strip() else "nothing"
                 results.append(_ended(job, jobs, process.returncode, last))
     return results

@@ -1,22 +1,22 @@
-"""What a case of linear is run through: the whole op, the skinny kernel with one configuration, or the unfused chain that defines them."""
+"""What a case of linear is run through: the whole op, or the skinny kernel with one configuration."""
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn import functional
 
+from lanewise import ops
 from lanewise.arch import TARGETS, Arch
+from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu.config import Config
 from lanewise.prove.linear_cases import LinearCase
 from lanewise.prove.memory import Guarded
 
-__all__ = ["CONFIGS", "Body", "chain", "config_for", "dispatched", "poisoned", "skinny_with"]
+__all__ = ["CONFIGS", "Body", "config_for", "dispatched", "poisoned", "skinny_with"]
 
 Body = Callable[..., torch.Tensor]
-_KERNELS = "lanewise.kernels.gpu.skinny"  # loaded when it is called: Triton has to be told of its interpreter before
+_PROGRAMS = 16
 
 # Each way of cutting: rows per program, several tiles and none left over, tiles held ahead, splits of k, pipeline depths.
 CONFIGS: tuple[Config, ...] = (
@@ -34,51 +34,26 @@ CONFIGS: tuple[Config, ...] = (
 )
 
 
-def chain(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    *,
-    residual: torch.Tensor | None = None,
-    norm: torch.Tensor | None = None,
-    eps: float = 1e-6,
-    gated: bool = False,
-    out: torch.dtype | None = None,
-    constant_w: bool = False,
-) -> torch.Tensor:
-    """y[m,n] by torch's single ops, with sums in float32 on any device: the definition, and slow."""
-    to, lead = out or x.dtype, x.shape[:-1]
-    if norm is not None:
-        x = functional.rms_norm(x.float(), (x.shape[-1],), norm.float(), eps).to(x.dtype)
-    y = x.flatten(0, -2).float() @ w.float().T
-    y = (y if bias is None else y + bias.float()).to(to)
-    if gated:
-        gate, up = y.chunk(2, dim=1)
-        y = functional.silu(gate) * up
-    y = y if residual is None else (y + residual).to(to)
-    return y.view(*lead, y.shape[1])
-
-
 def dispatched(**arguments: Any) -> torch.Tensor:
     """The op itself, which chooses its kernel."""
-    y: torch.Tensor = importlib.import_module("lanewise.ops").linear(**arguments)
-    return y
+    return ops.linear(**arguments)
 
 
 def skinny_with(config: Config) -> Body:
     """The skinny kernel alone. It takes x[m,k] and inner strides of 1, which `reached_by_skinny` asks for."""
 
     def body(*, x: torch.Tensor, **arguments: Any) -> torch.Tensor:
-        kernels = importlib.import_module(_KERNELS)
-        y: torch.Tensor = kernels.skinny(x=x.flatten(0, -2), **arguments, config=config, arch=_target(x.device))
+        from lanewise.kernels.gpu.skinny import skinny  # Triton has to be told of its interpreter before
+
+        y = skinny(x=x.flatten(0, -2), **arguments, config=config, arch=_target(x.device))
         return y.view(*x.shape[:-1], y.shape[1])
 
     return body
 
 
-def config_for(case: LinearCase, programs: int = 16) -> Config:
+def config_for(case: LinearCase) -> Config:
     """A configuration for the interpreter, whose cost is by call: few programs with much each."""
-    rows = min(1024, max(8, _power(case.weights // programs)))
+    rows = min(1024, max(8, _power(case.weights // _PROGRAMS)))
     tile = min(4096, max(16, _power(case.k // 2)), max(16, (1 << 20) // rows))
     return Config("lanes" if case.m <= 4 else "matrix", rows, tile, ahead=1 + case.k % 3 // 2)
 
@@ -86,6 +61,8 @@ def config_for(case: LinearCase, programs: int = 16) -> Config:
 @contextmanager
 def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
     """While this is open, what the skinny kernel writes to lies in guarded memory, which is collected, and all other new memory is NaN."""
+    from lanewise.kernels.gpu import skinny as kernels
+
     made: list[Guarded] = []
 
     def new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -95,7 +72,6 @@ def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
         made.append(Guarded(shape, strides, dtype, device))
         return made[-1].tensor
 
-    kernels: Any = importlib.import_module(_KERNELS)
     memory: Any = torch.utils.deterministic
     old, before, filled = kernels._new, torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -113,9 +89,7 @@ def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
 def _target(device: torch.device) -> Arch:
     if device.type == "cpu":  # the interpreter: as on a card whose fp16 is multiplied in pairs
         return next(row for row in TARGETS.values() if row.dot2_f16)
-    asked = importlib.import_module("lanewise.kernels.gpu.device")
-    row: Arch = asked.row(asked.named(device)[0])
-    return row
+    return devices.row(devices.named(device)[0])
 
 
 def _power(number: int) -> int:

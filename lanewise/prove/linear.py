@@ -10,6 +10,7 @@ import torch
 from lanewise import dispatch
 from lanewise.errors import LanewiseError
 from lanewise.kernels.gpu.config import Config
+from lanewise.kernels.gpu.linear import MOST_ROWS
 from lanewise.oracle.chain import Enclosure
 from lanewise.prove.bodies import CONFIGS, Body, config_for, dispatched, poisoned, skinny_with
 from lanewise.prove.linear_cases import CASES, SMALL, LinearCase
@@ -17,7 +18,6 @@ from lanewise.prove.operands import DTYPES, enclosure, operands
 
 __all__ = ["Result", "Run", "guarded", "prove", "reached_by_skinny", "runs"]
 
-_MOST_TOKENS = 16
 _SPLIT_M = 4
 _MOST_WORDS = 400
 
@@ -72,7 +72,7 @@ def runs(device: torch.device, interpret: bool) -> Iterator[Run]:
 def reached_by_skinny(case: LinearCase) -> bool:
     """Whether the kernel itself takes a case; for all others ops.linear must find another, or refuse."""
     strided = case.layout in ("x transposed", "w transposed", "x element repeated", "w element repeated")
-    return case.m <= _MOST_TOKENS and not strided
+    return case.m <= MOST_ROWS and not strided
 
 
 def prove(run: Run, device: torch.device) -> Result:

@@ -14,7 +14,7 @@ from lanewise.oracle.rounding import F64
 from lanewise.prove.linear_cases import LinearCase
 from lanewise.prove.memory import FAR, Guarded
 
-__all__ = ["DTYPES", "EPS", "Operands", "enclosure", "operands"]
+__all__ = ["DTYPES", "EPS", "Operands", "enclosure", "operands", "products"]
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 EPS = 1e-6
@@ -61,15 +61,15 @@ def enclosure(case: LinearCase, given: dict[str, Any], sums: str) -> Enclosure:
     bias, residual, norm = (None if given[name] is None else _host(given[name]) for name in ("bias", "residual", "norm"))
     x, out = _host(given["x"].reshape(case.m, case.k)), case.out or None
     options: dict[str, Any] = {"residual": residual, "norm": norm, "eps": EPS, "gated": case.gated, "exact": exact, "sums": sums}
-    return linear_chain(x, given["w"], bias, dtype=case.dtype, out=out, multiply=_products, **options)
+    return linear_chain(x, given["w"], bias, dtype=case.dtype, out=out, multiply=products, **options)
 
 
 def _host(tensor: torch.Tensor) -> NDArray[np.float64]:
     return np.asarray(tensor.double().cpu().numpy(), dtype=np.float64)
 
 
-def _products(x: F64, w: torch.Tensor) -> tuple[F64, F64]:
-    """(x @ w.T, |x| @ |w|.T) in float64 on w's device, with a part of w in float64 at a time."""
+def products(x: F64, w: torch.Tensor) -> tuple[F64, F64]:
+    """(x @ w.T, |x| @ |w|.T) in float64 from x[m,k] and w[n,k], on w's device with a part of w in float64 at a time."""
     wide = torch.from_numpy(x).to(w.device)
     both = torch.zeros((2, len(x), len(w)), dtype=torch.float64, device=w.device)
     rows = max(1, _BLOCK // max(1, w.shape[1]))

@@ -1,12 +1,11 @@
 """What one call alone does not show: the same bits again, on several streams, in graphs, behind a writer of w, under torch.compile."""
 
-import importlib
 import time
 from collections.abc import Callable, Iterator
 
 import torch
 
-from lanewise import dispatch
+from lanewise import dispatch, ops
 from lanewise.kernels.gpu.config import Config
 from lanewise.prove.bodies import Body, dispatched, skinny_with
 from lanewise.prove.linear import Result
@@ -138,8 +137,7 @@ def _taken(body: Body, device: torch.device) -> str:
 def _compiled(body: Body, device: torch.device) -> str:
     """Under torch.compile the kernel is called and gives its bits."""
     x, w = _numbers((1, 1024), torch.bfloat16, device, 1), _numbers((4096, 1024), torch.bfloat16, device, 2)
-    linear = importlib.import_module("lanewise.ops").linear
-    compiled = torch.compile(lambda x, w: linear(x, w) * 2, fullgraph=True)
+    compiled = torch.compile(lambda x, w: ops.linear(x, w) * 2, fullgraph=True)
     compiled(x, w)
     with dispatch.witness() as ran:
         y = compiled(x, w)

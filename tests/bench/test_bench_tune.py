@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from lanewise.bench import gpu_compile, tune
 from lanewise.bench.sweep import SHAPES, name_of, sweep
 from lanewise.bench.tune import TunePlan, write_table
 from lanewise.cli import app
-from lanewise.errors import DeviceError, EvidenceError, LanewiseError, ShapeError
+from lanewise.errors import DeviceError, EvidenceError, LanewiseError
 from lanewise.evidence import open_bundle
 from lanewise.kernels.gpu import skinny as kernels
 from lanewise.kernels.gpu import table as tables
@@ -111,6 +112,8 @@ def test_a_written_table_is_what_the_next_choice_reads(monkeypatch, tmp_path):
     write_table(table, tables.user_path(NAME))
     chosen = tables.choose(ROW, "bf16", 1, *SHAPE, NAME)
     assert (chosen.config, chosen.source.partition(",")[0]) == (FAST, "user table")
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path / "another"))
+    assert "user table" not in tables.choose(ROW, "bf16", 1, *SHAPE, NAME).source
     tables.forget()
 
 
@@ -120,11 +123,46 @@ def test_a_table_that_cannot_be_written_leaves_the_old_one(tmp_path):
     with pytest.raises(LanewiseError, match="cannot be written"):
         write_table(tuned(rows=(1,))[0], path)
     assert path.parent.read_text() == "no folder"
+    folder = tmp_path / "there"
+    (folder / "taken").mkdir(parents=True)
+    with pytest.raises(LanewiseError, match="cannot be written"):
+        write_table(tuned(rows=(1,))[0], folder / "taken")
+    assert [one.name for one in folder.iterdir()] == ["taken"]
+
+
+def test_what_was_measured_is_printed_though_it_cannot_be_written(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path / "file"))
+    out = tmp_path / "table.json"
+    ran = CliRunner().invoke(app, ["tune", "--shapes", "64x256", "--m", "1", "--dtype", "bf16", "--write", "--out", str(out)])
+    assert (ran.exit_code, "lanes 2x256" in ran.stdout, "cannot be written" in ran.stderr) == (2, True, True)
+    assert tables.read(out).rows[0].config == FAST
+    assert out.stat().st_mode & 0o777 == 0o644
+
+
+def test_several_processes_that_write_leave_one_whole_table(tmp_path):
+    tables_of = [tuned(rows=(m,))[0] for m in (1, 2, 3, 4)]
+    path = tmp_path / "folder" / "table.json"
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: write_table(tables_of[i % 4], path), range(40)))
+    assert tables.read(path) in tables_of
+    assert [one.name for one in path.parent.iterdir()] == ["table.json"]
+
+
+def test_where_blas_does_not_run_there_is_nothing_to_compare_with(monkeypatch):
+    def broken(x, w):
+        raise RuntimeError("no library")
+
+    monkeypatch.setattr(tune.torch.nn.functional, "linear", broken)
+    with pytest.raises(DeviceError, match=r"BLAS, which everything is compared with, does not run: .*no library"):
+        tuned(rows=(1,))
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"shapes": ()}, "there is a shape"), ({"shapes": ((0, 4),)}, "n and k are 1 or more"), ({"rows": (17,)}, "it is 1 to 16"),
+    [({"shapes": ()}, "there is a shape"), ({"shapes": ((0, 4),)}, "n and k are from 1 to"), ({"shapes": ((4, 1 << 30),)}, "n and k are from 1 to"),
+     ({"rows": (17,)}, "it is 1 to 16"),
+     ({"rows": (0,)}, "it is 1 to 16"),
      ({"dtypes": ("f32",)}, "they are f16, bf16"), ({"seconds": 0.0}, "it takes some")],
 )  # fmt: skip
 def test_a_plan_that_cannot_be_is_refused(options, words):
@@ -135,7 +173,10 @@ def test_a_plan_that_cannot_be_is_refused(options, words):
 
 def test_weights_that_do_not_fit_are_said_with_both_numbers(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 1000))
-    with pytest.raises(DeviceError, match="and the GPU has 1000 left"):
+    with pytest.raises(DeviceError, match="1 copy of 64x256 weights need 32768 bytes, and the GPU has 1000 left"):
+        tuned()
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (40000, 40000))
+    with pytest.raises(DeviceError, match="and the GPU has 40000 left"):
         tuned()
 
 
@@ -209,8 +250,3 @@ def test_a_process_that_dies_is_said(monkeypatch):
     plain = subprocess.Popen
     monkeypatch.setattr("lanewise.bench.gpu_compile.subprocess.Popen", lambda command, **rest: plain(["false"], **rest))
     assert gpu_compile.compile_all([{}, {}], ROW, 2) == ["2 kernels were not compiled: a compiling process ended early"]
-
-
-def test_a_plan_refuses_rows_that_no_kernel_takes():
-    with pytest.raises(ShapeError):
-        TunePlan((SHAPE,), (0,))

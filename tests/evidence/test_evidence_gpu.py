@@ -182,7 +182,45 @@ def another_device(m):
     m["command"][m["command"].index("cuda")] = "cuda:1"
 
 
+def kernel_of(m):
+    return m["arms"]["a"]["spec"]["compiled"][0]
+
+
+def another_kernels_code(m):
+    kernel_of(m)["function"] = "lanewise.kernels.gpu.lanes:_combine"
+
+
+def two_kernels_for_one(m):
+    m["arms"]["a"]["spec"]["compiled"] *= 2
+
+
+def half_a_product(m):
+    kernel_of(m)["constants"][2] = [[5], True]
+
+
+def a_fused_part(m):
+    kernel_of(m)["constants"][3] = [[6], True]
+
+
+def another_types_code(m):
+    kernel_of(m)["signature"] |= {"x": "*fp16", "w": "*fp16"}
+
+
+def a_wide_result(m):
+    kernel_of(m)["signature"]["y"] = "*fp32"
+
+
+def a_shorter_k(m):
+    kernel_of(m)["constants"][1] = [[4], 32]
+
+
+def no_description(m):
+    kernel_of(m)["constants"] = [[[99], 1]]
+
+
 WAYS = [
+    *((change, "witness") for change in (another_kernels_code, two_kernels_for_one, half_a_product, a_fused_part, another_types_code, a_wide_result,
+                                         a_shorter_k, no_description)),
     (a_neighbour_kept, "left-out-kept"), (a_held_down_gpu_kept, "left-out-kept"), (readings_dropped, "machine"), (readings_hidden, "machine"),
     (no_rule_about_neighbours, "plan"), (another_target, "machine"), (another_targets_code, "witness"), (a_card_of_another_vendor, "machine"),
     (a_small_l2, "machine"), (the_cpus_cache, "machine"), (blas_twice, "witness"), (a_switch_that_was_not_thrown, "witness"),
@@ -276,6 +314,23 @@ def test_a_bundle_names_no_function_but_the_kernels_of_the_package(function, wor
     manifest["arms"]["a"]["spec"]["compiled"] = [{**COMPILED[0], "function": function}]
     (reason,) = check_recompiled(manifest)
     assert (reason.code, words in reason.found) == ("recompile", True)
+
+
+@pytest.mark.parametrize(
+    ("constant", "value"), [("M", 10**9), ("M", -1), ("AHEAD", 1 << 40), ("TILE", 1 << 20), ("ROWS", "x"), ("GROUPS", 17), ("num_warps", 64)]
+)
+def test_a_kernel_whose_compiling_would_not_end_is_not_compiled(monkeypatch, constant, value):
+    monkeypatch.setattr("lanewise.evidence.recompile.compiled_again", lambda *given: pytest.fail("compiled"))
+    monkeypatch.setattr("lanewise.evidence.recompile.metadata.version", lambda name: GOOD["versions"]["triton"])
+    manifest = copy.deepcopy(GOOD)
+    one = kernel_of(manifest)
+    if constant == "num_warps":
+        one["options"][constant] = value
+    else:
+        one["signature"] |= {constant: "constexpr"}
+        one["constants"].append([[list(one["signature"]).index(constant)], value])
+    (reason,) = check_recompiled(manifest)
+    assert (reason.code, f"{constant} of a kernel is {value}" in reason.found) == ("recompile", True)
 
 
 def test_another_triton_cannot_say_anything_about_the_code(compiled):

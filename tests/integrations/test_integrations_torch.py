@@ -7,6 +7,7 @@ import pytest
 import torch
 from support import tiny
 from torch import nn
+from torch.nn import functional
 
 import lanewise
 from lanewise import dispatch
@@ -177,6 +178,56 @@ def test_under_autocast_torch_chooses_the_types():
     with torch.autocast("cpu", torch.float16), dispatch.witness() as ran:
         assert layer(torch.randn(2, 4)).dtype is torch.float16
     assert not ran
+
+
+def test_a_layer_without_data_says_its_shape():
+    layer = Linear(4, 3, device="meta")
+    for mode in (torch.enable_grad, torch.no_grad):
+        with mode():
+            assert layer(torch.empty(2, 4, device="meta")).shape == (2, 3)
+
+
+def whole():
+    """A layer and an x of small whole numbers, whose sums are exact in any order."""
+    layer = Linear(4, 3)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.copy_(torch.randint(-4, 5, p.shape))
+    return layer, torch.randint(-4, 5, (2, 4)).float()
+
+
+def of(layer, x):
+    return lambda given: torch.func.functional_call(layer, given, (x,))
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_inside_transforms_of_torch_func_it_is_torchs_own(mode):
+    layer, x = whole()
+    given = {name: p.detach() for name, p in layer.named_parameters()}
+    ones = {name: torch.ones_like(p) for name, p in given.items()}
+    with mode():
+        want = functional.linear(x, **given)
+        assert torch.equal(torch.vmap(of(layer, x))({name: torch.stack([p, p]) for name, p in given.items()})[1], want)
+        assert torch.equal(torch.func.jvp(of(layer, x), (given,), (ones,))[1], functional.linear(x, **ones))
+        assert torch.equal(torch.func.functionalize(of(layer, x))(given), want)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:Sparse CSR tensor support")
+def test_other_layouts_are_torchs_own():
+    layer, x = whole()
+    want = layer(x)
+    nested = torch.nested.nested_tensor([x, x[:1]])
+    assert torch.equal(layer(nested).unbind()[1], want[:1])
+    layer.weight = nn.Parameter(layer.weight.detach().to_sparse_csr(), requires_grad=False)
+    assert torch.equal(layer(x), want)
+
+
+def test_a_trace_is_the_same_at_every_call_and_promises_nothing():
+    layer = Linear(4, 3).requires_grad_(False)
+    layer(torch.zeros(1, 4))
+    traced = torch.jit.trace(layer, torch.zeros(1, 4))
+    assert torch.equal(traced(torch.ones(2, 4)), layer(torch.ones(2, 4)))
+    assert "prim::Constant[value=1]" not in str(traced.graph)
 
 
 def test_the_front_door_names_them_and_loads_them_late():

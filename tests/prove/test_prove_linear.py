@@ -1,15 +1,15 @@
 """The harness of linear: the unfused chain passes every case, and each wrong body is caught by one."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from click.testing import CliRunner
-from support.linear_mutants import MUTANTS
+from support.linear_mutants import MUTANTS, chain
 
 from lanewise.errors import ShapeError
 from lanewise.prove.__main__ import main
-from lanewise.prove.bodies import chain
 from lanewise.prove.linear import Run, guarded, prove
 from lanewise.prove.linear_cases import CASES, LAYOUTS, LinearCase, covering
 from lanewise.prove.memory import FAR
@@ -18,6 +18,7 @@ from lanewise.prove.operands import operands
 CPU = torch.device("cpu")
 _QUICK = 1 << 18  # products of a case that a test in this process runs
 QUICK = [case for case in CASES if case.m * case.k * case.n <= _QUICK and not case.device_only]
+CASE = str(LinearCase(17, 264, 24, gated=True, dtype="f16"))
 WITH_NOTHING = ("m=3 k=0", "m=3 k=40 n=0", "m=0")
 
 
@@ -101,15 +102,47 @@ def test_a_covering_has_every_pair_of_values_and_few_rows():
 
 
 def test_a_case_is_run_again_by_its_name(tmp_path):
-    name = str(LinearCase(17, 264, 24, gated=True, dtype="f16"))
-    ran = CliRunner().invoke(main, ["--case", name, "--json", str(tmp_path / "out.json")])
+    ran = CliRunner().invoke(main, ["--case", CASE, "--json", str(tmp_path / "out.json")])
     assert (ran.exit_code, "1 runs, 0 wrong" in ran.output) == (0, True)
     (result,) = json.loads((tmp_path / "out.json").read_text())
-    assert result["case"] == name
+    assert result["case"] == CASE
 
 
-def test_a_name_that_no_case_has_is_not_a_success():
-    assert CliRunner().invoke(main, ["--case", "m=1"]).exit_code == 1
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--case", CASE, "--case", "m=1"], "nothing that is run here is called 'm=1'"),
+        (["--device", "tpu"], "it takes cpu, cuda, or cuda:1"),
+        (["--device", "meta"], "it takes cpu, cuda, or cuda:1"),
+        (["--device", "cuda:7"], "there is no device cuda:7: PyTorch sees 0 GPUs here"),
+        (["--device", "cuda", "--interpret"], "--interpret runs on the CPU"),
+        (["--part", "0", "0"], "--part is 0 0; it takes I N with I from 0 to N - 1"),
+        (["--part", "-1", "2"], "--part is -1 2"),
+        (["--part", "7", "3"], "--part is 7 3"),
+        (["--jobs", "2", "--part", "1", "2"], "give one of them"),
+        (["--json", "/nowhere/at/all.json"], "is no folder that can be written to"),
+    ],
+)
+def test_a_call_that_would_prove_less_than_it_seems_is_refused(monkeypatch, words, said):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: "--interpret" in words)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    ran = CliRunner().invoke(main, words if "--case" in words else [*words, "--case", CASE])
+    assert (ran.exit_code, said in " ".join(ran.output.split())) == (2, True)
+
+
+def test_results_that_were_not_written_to_the_end_are_a_problem(monkeypatch, tmp_path):
+    class Killed:
+        returncode = -9
+
+        def __init__(self, command, **rest):
+            Path(command[command.index("--json") + 1]).write_text('[{"case": ')
+
+        def communicate(self, timeout=None):
+            return "", None
+
+    monkeypatch.setattr("lanewise.prove.__main__.subprocess.Popen", Killed)
+    ran = CliRunner().invoke(main, ["--jobs", "2"])
+    assert (ran.exit_code, "the process ended with -9 and said: nothing" in ran.output) == (1, True)
 
 
 def test_a_process_that_ends_without_results_is_a_problem(monkeypatch):

@@ -20,7 +20,9 @@ COPIES, CALLS, REPEATS = 16, 48, 48 * 120
 CACHE = COPIES * 64 * 128 * 2 // 4
 COMPILED = [
     {
-        "function": "lanewise.kernels.gpu.skinny:_lanes", "signature": {"x": "*bf16", "N": "constexpr"}, "constants": [[[1], 64]],
+        "function": "lanewise.kernels.gpu.lanes:_lanes",
+        "signature": {"x": "*bf16", "w": "*bf16", "y": "*bf16", "M": "constexpr", "K": "constexpr", "SPLIT": "constexpr", "GATED": "constexpr"},
+        "constants": [[[3], 1], [[4], 128], [[5], False], [[6], False]],
         "attributes": [[[0], [["tt.divisibility", 16]]]], "options": {"num_warps": 4, "launch_pdl": True},
     }
 ]  # fmt: skip

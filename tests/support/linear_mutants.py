@@ -7,18 +7,12 @@ import torch
 from torch.nn import functional
 
 from lanewise.kernels.gpu import skinny
-from lanewise.prove.bodies import chain
 
 Body = Callable[..., torch.Tensor]
 
 
-def changed(**changes: Callable[[dict[str, Any]], Any]) -> Body:
-    """The chain with some of its arguments replaced."""
-    return lambda **a: chain(**(a | {name: change(a) for name, change in changes.items() if a[name] is not None}))
-
-
 def steps(**other: Callable[..., Any]) -> Body:
-    """The chain with some of its steps replaced."""
+    """The unfused chain in single ops of torch, y[m,n] with sums in float32 on any device, with some of its steps replaced."""
 
     def body(*, x, w, bias, residual, norm, eps, gated, out, constant_w):
         to = out or x.dtype
@@ -33,6 +27,14 @@ def steps(**other: Callable[..., Any]) -> Body:
         return (y if residual is None else y + residual).to(to).view(*lead, len(w) // (1 + gated))
 
     return body
+
+
+chain = steps()
+
+
+def changed(**changes: Callable[[dict[str, Any]], Any]) -> Body:
+    """The chain with some of its arguments replaced."""
+    return lambda **a: chain(**(a | {name: change(a) for name, change in changes.items() if a[name] is not None}))
 
 
 def cut(y: torch.Tensor, to: torch.dtype) -> torch.Tensor:

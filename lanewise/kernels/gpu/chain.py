@@ -25,7 +25,7 @@ def chain(
     """y[..., n] of operands as in `ops.linear`, which checks them; of any strides, on any device, differentiable."""
     kind = x.device.type
     # the tensors' types are what was asked for
-    with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+    with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind) else nullcontext():
         if norm is not None and x.shape[-1]:
             x = _normed(x, norm, eps)
         y = _product(x, w, bias, out or x.dtype)

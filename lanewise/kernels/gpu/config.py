@@ -46,6 +46,8 @@ class Config:
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= most or (power and value & (value - 1)):
                 raise ShapeError(f"{name}={value!r} of a configuration; it takes {'a power of two' if power else 'a number'} from {least} to {most}")
+        if self.rows * self.tile > _MOST_ELEMENTS:
+            raise ShapeError(f"rows={self.rows}, tile={self.tile} of a configuration; Triton takes tiles of up to {_MOST_ELEMENTS} elements")
         if self.body == "mma" and (self.groups % 2 or self.tile < 256):
             raise ShapeError(f"groups={self.groups}, tile={self.tile} of mma; it takes two groups at a time, and 256 columns or more")
         if self.body == "fragments" and (self.rows, self.tile) != (16, 32 * self.warps):
@@ -62,6 +64,7 @@ class Config:
         )
 
 
+_MOST_ELEMENTS = 1 << 20
 _RANGES = (
     ("rows", 1, 1024, True),
     ("tile", 16, 32768, True),

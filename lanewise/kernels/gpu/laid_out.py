@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from lanewise.errors import DeviceError
+
 __all__ = ["checked", "laid_out"]
 
 _CHECKED: set[str] = set()
@@ -17,9 +19,9 @@ def laid_out(ttgir: str, layout: str) -> bool:
 
 
 def checked(kernel: Any, layout: str) -> None:
-    """Refuse a compiled kernel that is laid out in another way: its results would be wrong. Looked at once for each kernel."""
+    """Raise DeviceError for a compiled kernel that is laid out in another way: its results would be wrong. Looked at once for each kernel."""
     if kernel is None or kernel.hash in _CHECKED:  # None where somebody only asks what would be compiled
         return
     if not laid_out(kernel.asm["ttgir"], layout):
-        raise RuntimeError("Triton laid tiles of the skinny kernel out in a way that its assembly does not expect; LANEWISE_SKINNY=0 leaves it out")
+        raise DeviceError("Triton laid tiles of the skinny kernel out in a way that its assembly does not expect; LANEWISE_SKINNY=0 leaves it out")
     _CHECKED.add(kernel.hash)

@@ -47,7 +47,9 @@ def _x_tile(x_at, x_in, norm_at, scale, start, end, TILE: tl.constexpr, WHOLE: t
         tile = tl.load(x_at + columns, mask=x_in & (columns < end), other=0.0)
     if NORM:
         weight = tl.load(norm_at + columns, mask=columns < end, other=0.0).to(tl.float32)
-        tile = (tile.to(tl.float32) * scale * weight).to(tile.dtype)
+        normed = (tile.to(tl.float32) * scale * weight).to(tile.dtype)
+        # outside x is zero, and times an infinite scale it would be NaN
+        tile = normed if WHOLE else tl.where(columns < end, normed, tile)
     return tile
 
 

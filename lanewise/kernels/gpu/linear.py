@@ -4,7 +4,7 @@ Importing this loads neither torch nor triton: a machine without them can still 
 """
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lanewise import dispatch
 from lanewise.contract import Guard, Kernel, Problem
@@ -27,7 +27,7 @@ _OUT = Guard("out", lambda p: p.out in (p.dtype, "f32"), lambda p: f"y is {p.out
 _X_INNER = Guard("x_inner", lambda p: p.x_inner == 1, lambda p: f"neighbours in a row of x lie {p.x_inner} elements apart; the kernel needs 1")
 _W_INNER = Guard("w_inner", lambda p: p.w_inner == 1, lambda p: f"neighbours in a row of w lie {p.w_inner} elements apart; the kernel needs 1")
 _ROWS = Guard("rows", lambda p: p.m <= MOST_ROWS, lambda p: f"m={p.m}; the kernel takes up to {MOST_ROWS} rows, which share one pass over w")
-_EXTENT = Guard("extent", lambda p: max(p.n, p.k) < 2**30, lambda p: f"n={p.n}, k={p.k}; the kernel counts rows and columns of w in 32 bits")
+_EXTENT = Guard("extent", lambda p: max(p.n, p.k) < 2**29, lambda p: f"n={p.n}, k={p.k}; the kernel counts rows and columns of w in 32 bits")
 _GRAD = Guard("gradient", lambda p: not p.grad, "a gradient is wanted; the kernel has no backward")
 _TABLE = Guard("table", lambda p: _choice(p).config.body != "blas", lambda p: f"BLAS is the faster one here ({_choice(p).source})")
 _TENSORS = Guard("torch", lambda p: bool(p.torch), "operands are numpy arrays; this kernel takes torch tensors")
@@ -116,22 +116,11 @@ def _skinny(
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], asked.n)
 
 
-def _blas(
-    x: "Tensor",
-    w: "Tensor",
-    bias: "Tensor | None" = None,
-    residual: "Tensor | None" = None,
-    norm: "Tensor | None" = None,
-    eps: float = 1e-6,
-    gated: bool = False,
-    out: "torch.dtype | None" = None,
-    constant_w: bool = False,
-    asked: Problem | None = None,
-) -> "Tensor":
+def _blas(*operands: Any, constant_w: bool = False, asked: Problem | None = None) -> "Tensor":
     """y[m,n] by torch's own functions on x's own device; differentiable."""
     from lanewise.kernels.gpu.chain import chain
 
-    return chain(x, w, bias, residual, norm, eps, gated, out)
+    return chain(*operands)
 
 
 _GUARDS = (_GPU, _TRITON, _DTYPE, _OUT, _X_INNER, _W_INNER, _ROWS, _EXTENT, _GRAD, _TABLE)

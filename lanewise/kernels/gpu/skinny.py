@@ -118,7 +118,8 @@ def _pairs(x: torch.Tensor, w: torch.Tensor, norm: torch.Tensor | None, arch: Ar
 def _begin_at(tensor: torch.Tensor, multiple: int) -> bool:
     """Whether rows have an even length and all begin at a multiple of so many bytes."""
     apart = tensor.stride(0) * tensor.element_size() if tensor.shape[0] > 1 else 0
-    return tensor.shape[1] % 2 == 0 and apart % multiple == 0 and tensor.data_ptr() % multiple == 0
+    whole = tensor.shape[1] % 2 == 0 and tensor.storage_offset() % 2 == 0  # pairs, also where torch counts from the storage's beginning
+    return whole and apart % multiple == 0 and tensor.data_ptr() % multiple == 0
 
 
 def _paired(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,13 +14,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
-from math import log2
+from math import inf, log2
 from pathlib import Path
 from typing import Any
 
 from lanewise import settings
 from lanewise.arch import Arch
-from lanewise.errors import ShapeError
+from lanewise.contract import dtype
+from lanewise.errors import SettingError, ShapeError
 from lanewise.kernels.gpu.config import Config
 from lanewise.kernels.gpu.defaults import default, fits
 
@@ -28,6 +29,9 @@ __all__ = ["SCHEMA", "SHIPPED", "VERSION", "Choice", "Row", "Table", "choose", "
 
 SCHEMA, VERSION = "lanewise.table", 1
 SHIPPED = Path(__file__).parent / "tables"
+_MOST_BYTES = 4 << 20  # of a table: some 20 000 rows
+_MOST_NAME = 100  # letters of a device in a file's name
+_MOST_SIZE = 2**31  # of n and k
 _NEAR = 2.0  # doublings of n and k together up to which a measured row speaks for a shape
 _DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/sys/module/amdgpu/version"))
 
@@ -80,7 +84,11 @@ def choose(arch: Arch, dtype: str, m: int, n: int, k: int, device: str | None = 
 def read(path: Path) -> Table:
     """A table from a file. Raises ShapeError, saying what is wrong, for anything else."""
     try:
-        found = json.loads(path.read_text())
+        if not path.is_file():
+            raise ValueError("it is no file")
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            raise ValueError(f"it has {size} bytes; at most {_MOST_BYTES} are read")
+        found = json.loads(path.read_text("utf-8"))
         if (found["schema"], found["version"]) != (SCHEMA, VERSION):
             raise ValueError(f"it is {found['schema']} {found['version']}, not {SCHEMA} {VERSION}")
         key = {str(name): str(value) for name, value in found["key"].items()}
@@ -88,8 +96,8 @@ def read(path: Path) -> Table:
         if missing:
             raise ValueError(f"its key has no {', '.join(sorted(missing))}")
         return Table(key, tuple(_row(one) for one in found["rows"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ShapeError) as error:
-        raise ShapeError(f"{path.name} is no table of configurations: {type(error).__name__} {error}") from None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, ShapeError) as error:
+        raise ShapeError(f"{path.name} is no table of configurations: {type(error).__name__} {' '.join(str(error).split())[:200]}") from None
 
 
 def here(device: str) -> dict[str, str]:
@@ -97,10 +105,13 @@ def here(device: str) -> dict[str, str]:
     return {"device": device, "driver": _driver(), "triton": _triton()}
 
 
-def user_path(device: str, cache: Path | None = None) -> Path:
-    """Where `lanewise tune` keeps what it measured on a device."""
-    folder = cache or Path(settings.get("CACHE_DIR") or Path.home() / ".cache" / "lanewise")
-    return folder / f"gpu-{re.sub(r'[^a-z0-9]+', '-', device.lower()).strip('-')}.json"
+def user_path(device: str) -> Path:
+    """Where `lanewise tune` keeps what it measured on a device. Raises SettingError where no folder is named and nobody has a home."""
+    try:
+        folder = Path(settings.get("CACHE_DIR") or Path("~/.cache/lanewise").expanduser())
+    except RuntimeError as error:
+        raise SettingError(f"LANEWISE_CACHE_DIR names no folder, and without it: {error}") from None
+    return folder / f"gpu-{re.sub(r'[^a-z0-9]+', '-', device.lower()).strip('-')[:_MOST_NAME]}.json"
 
 
 def forget() -> None:
@@ -125,7 +136,7 @@ def _chosen(arch: Arch, dtype: str, m: int, n: int, k: int, device: str | None, 
 def _tables(arch: Arch, device: str | None) -> Iterator[tuple[Table | None, str]]:
     """Tables in the order in which they are asked, each with its name; of one that is not used only why."""
     if device is not None:
-        yield from _user(device)
+        yield from _user(device, settings.get("CACHE_DIR"))
     shipped = sorted(_shipped(), key=lambda t: t.key["device"] != device)
     for table in shipped:
         if table.key["device"] == device or table.key["target"] == arch.name:
@@ -139,10 +150,14 @@ def _shipped() -> tuple[Table, ...]:
 
 
 @functools.cache
-def _user(device: str) -> tuple[tuple[Table | None, str], ...]:
-    path = user_path(device)
-    if not path.exists():
+def _user(device: str, _cache: str | None) -> tuple[tuple[Table | None, str], ...]:
+    try:
+        path = user_path(device)
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, SettingError):
         return ()
+    except (OSError, ValueError) as error:
+        return ((None, f"the user table is ignored: {error}"),)
     try:
         table = read(path)
     except ShapeError as error:
@@ -157,8 +172,15 @@ def _row(one: dict[str, Any]) -> Row:
     names = {field.name for field in fields(Config)}
     if set(one["config"]) - names:
         raise ValueError(f"a configuration has {', '.join(sorted(set(one['config']) - names))}")
-    m, n, k = (int(one[name]) for name in ("m", "n", "k"))
-    return Row(str(one["dtype"]), m, n, k, Config(**one["config"]), float(one["seconds"]), float(one["blas_seconds"]))
+    for name in ("m", "n", "k"):
+        if type(one[name]) is not int or not 1 <= one[name] < _MOST_SIZE:
+            raise ValueError(f"a row has {name}={str(one[name])[:40]}; it is a whole number from 1")
+    for name in ("seconds", "blas_seconds"):
+        if not 0 < float(one[name]) < inf:
+            raise ValueError(f"a row has {name}={one[name]}; it is a time")
+    if dtype(one["dtype"]).name != one["dtype"]:
+        raise ValueError(f"a row has dtype {one['dtype']}; it is called {dtype(one['dtype']).name}")
+    return Row(one["dtype"], one["m"], one["n"], one["k"], Config(**one["config"]), float(one["seconds"]), float(one["blas_seconds"]))
 
 
 def _distance(row: Row, n: int, k: int) -> float:
