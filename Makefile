@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 PROMPT ?= Explain in three sentences why the sky is blue.
 
-.PHONY: help demo test lint model clean
+.PHONY: help demo test lint gpu model clean
 
 help:
 	@echo "make demo   generate text with a small model on this machine's processor"
 	@echo "make test   run the tests (installs torch, triton and transformers, which the tests compare with)"
 	@echo "make lint   ruff, mypy and the repo's own gates"
+	@echo "make gpu    on a machine with a GPU: prove linear there, then measure it against BLAS, with a bundle for each shape in GPU_OUT"
 	@echo "make clean  remove what the others made, the model apart"
 
 demo: $(VENV)/.installed model
@@ -26,6 +27,15 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m lanewise.gates
+
+# With the Python that has torch and triton for the card: GPU_PYTHON=/path/to/python make gpu
+GPU_PYTHON ?= $(PYTHON)
+GPU_OUT ?= gpu-results
+gpu:
+	mkdir -p $(GPU_OUT)
+	$(GPU_PYTHON) -m lanewise.prove --device cuda --jobs 12 --json $(GPU_OUT)/prove.json
+	$(GPU_PYTHON) -m lanewise bench sweep $(GPU_OUT)/bundles --json > $(GPU_OUT)/sweep.json
+	$(GPU_PYTHON) -m lanewise evidence table $(GPU_OUT)/bundles/* --plot $(GPU_OUT)/ratios.svg
 
 # `model` also checks a model that is there already.
 model $(MODEL): | $(BIN)/python
