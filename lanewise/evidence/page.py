@@ -33,7 +33,8 @@ td { overflow-wrap: anywhere; }
 .arms td:not(:last-child) { white-space: nowrap; }
 .arms td:last-child { min-width: 12rem; }
 section > p:last-child { margin-bottom: 0; }
-svg { display: block; width: 100%; min-width: 520px; height: auto; font: 12px system-ui, sans-serif; }
+svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+@media (max-width: 560px) { svg { font-size: 17px; } section { padding: 14px 12px; } }
 svg text { fill: var(--soft); }
 svg .grid { stroke: var(--line); }
 svg .one { stroke: var(--soft); stroke-dasharray: 4 4; }
