@@ -130,6 +130,7 @@ class _Cpu:
         self._isa = selected()
         self._pool = ThreadPool(self._isa, self.threads)
         self._limits: Limits | None = None
+        self._products = stats.products(plan.call.facts())
 
     @property
     def cache(self) -> int | None:
@@ -154,7 +155,9 @@ class _Cpu:
     def probes(self) -> dict[str, Any]:
         if self._limits is None:
             self._limits = Limits(self._pool, self._isa, probe_bytes(self.cache))
-        return probed(read=self._limits.read(), int8=self._limits.int8())
+        if self._products == "int8":
+            return probed(read=self._limits.read(), int8=self._limits.int8())
+        return probed(read=self._limits.read(), float=self._limits.float())
 
     def close(self) -> None:
         self._pool.close()

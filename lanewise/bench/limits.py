@@ -1,9 +1,10 @@
-"""The limits of this machine at this moment: what its threads read a second, and how many int8 products they form.
+"""The limits of this machine at this moment: what its threads read a second, and how many int8 or float32 products they form.
 
 Run between the measurements that are compared with them, by the same threads.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,8 @@ from lanewise.backends.cpu.weights import aligned
 from lanewise.backends.memory import require
 from lanewise.kernels.cpu.compile import Library
 from lanewise.kernels.cpu.isa import Isa
-from lanewise.kernels.cpu.probes import CHUNK_BYTES, LINE, int8_chunk_macs, int8_kernel, read_kernel
+from lanewise.kernels.cpu.kernel import CpuKernel
+from lanewise.kernels.cpu.probes import CHUNK_BYTES, LINE, float_chunk_macs, float_kernel, int8_chunk_macs, int8_kernel, read_kernel
 from lanewise.kernels.cpu.threads import ThreadPool
 
 __all__ = ["FLOAT_SIZE", "FLOAT_TURNS", "READ_TURNS", "Limits", "Probe", "gpu_probe_bytes", "probe_bytes"]
@@ -25,9 +27,10 @@ _MIB = 1 << 20
 _LEAST_GPU_BYTES = 1 << 30
 _CACHES = 4  # a buffer of this many last-level caches is read from memory
 _PASSES = 3  # of each probe in a round
-_INT8_SECONDS = 0.02
+_PRODUCTS_SECONDS = 0.02
 _CHUNKS_PER_THREAD = 8
 _SEED_VECTORS = 32
+_Seconds = float  # a method of `Limits` has that name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,13 @@ class Limits:
     def __init__(self, pool: ThreadPool, isa: Isa, nbytes: int) -> None:
         require(nbytes, "the bytes for the read probe to read")
         self._pool, self.isa, self.nbytes = pool, isa, nbytes
-        self._library = Library([read_kernel(), int8_kernel()], isa)
+        self._library = Library([read_kernel(), int8_kernel(), float_kernel()], isa)
         self._data = aligned(-(-nbytes // CHUNK_BYTES) * CHUNK_BYTES)
         self._data[:] = 1  # memory that was never written is one page of zeros, read from the cache
         self._seed = aligned(LINE * _SEED_VECTORS)
         self._seed[:] = np.arange(LINE * _SEED_VECTORS) % 100
         self._out = aligned(LINE * pool.threads)
-        self._turns = self._calibrated()
+        self._turns: dict[str, int] = {}
 
     def read(self, nbytes: int | None = None) -> Probe:
         """Read the buffer, or its first `nbytes` (whole chunks, at least one) again and again: what a cache of that size gives."""
@@ -76,22 +79,31 @@ class Limits:
         return Probe(chunks * CHUNK_BYTES, tuple(self._seconds("probe_read", table, chunks) for _ in range(_PASSES)))
 
     def int8(self) -> Probe:
-        """Multiply in registers."""
+        """Multiply int8 in registers."""
+        return self._products(int8_kernel(), int8_chunk_macs)
+
+    def float(self) -> Probe:
+        """Multiply float32 in registers."""
+        return self._products(float_kernel(), float_chunk_macs)
+
+    def _products(self, kernel: CpuKernel, macs: Callable[[str, int], int]) -> Probe:
+        if kernel.name not in self._turns:
+            self._turns[kernel.name] = self._calibrated(kernel)
+        turns = self._turns[kernel.name]
         chunks = _CHUNKS_PER_THREAD * self._pool.threads
-        macs = chunks * int8_chunk_macs(self.isa.dot, self._turns)
-        return Probe(macs, tuple(self._int8_seconds(self._turns) for _ in range(_PASSES)))
+        return Probe(chunks * macs(self.isa.dot, turns), tuple(self._taken(kernel, turns) for _ in range(_PASSES)))
 
-    def _int8_seconds(self, turns: int) -> float:
-        table = int8_kernel().pack(seed=self._seed.ctypes.data, turns=turns, out=self._out.ctypes.data)
-        return self._seconds("probe_int8", table, _CHUNKS_PER_THREAD * self._pool.threads)
+    def _taken(self, kernel: CpuKernel, turns: int) -> _Seconds:
+        table = kernel.pack(seed=self._seed.ctypes.data, turns=turns, out=self._out.ctypes.data)
+        return self._seconds(kernel.name, table, _CHUNKS_PER_THREAD * self._pool.threads)
 
-    def _calibrated(self) -> int:
+    def _calibrated(self, kernel: CpuKernel) -> int:
         turns = 64
-        while (seconds := min(self._int8_seconds(turns) for _ in range(_PASSES))) < _INT8_SECONDS / 10:
+        while (seconds := min(self._taken(kernel, turns) for _ in range(_PASSES))) < _PRODUCTS_SECONDS / 10:
             turns *= 4
-        return max(1, round(turns * _INT8_SECONDS / seconds))
+        return max(1, round(turns * _PRODUCTS_SECONDS / seconds))
 
-    def _seconds(self, kernel: str, table: NDArray[np.int64], chunks: int) -> float:
+    def _seconds(self, kernel: str, table: NDArray[np.int64], chunks: int) -> _Seconds:
         program = np.array([[self._library.address(kernel), table.ctypes.data, chunks, 0]], np.int64)
         began = time.perf_counter()
         self._pool.run(program)

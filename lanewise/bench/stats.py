@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "FEWEST_PAIRS", "MOST_PAIRS", "NO_DIFFERENCE", "bootstrap", "control_logs", "figures", "kept", "pair_logs", "peak", "rounds_for",
+    "FEWEST_PAIRS", "MOST_PAIRS", "NO_DIFFERENCE", "bootstrap", "control_logs", "figures", "kept", "pair_logs", "peak", "products", "rounds_for",
     "schedule", "value",
 ]  # fmt: skip
 
@@ -21,8 +21,16 @@ FEWEST_PAIRS, MOST_PAIRS = 15, 10_000
 NO_DIFFERENCE = "no difference shown"
 _ORDERS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 _BLOCK = 1000  # resamples that are drawn at a time
-_MATRIX = ("f16", "bf16")  # dtypes whose products are those of the float probe
 _FLOATS = ("F32", "F16", "BF16")  # formats whose products are not those of the int8 probe
+
+
+def products(problem: Mapping[str, Any]) -> str:
+    """The probe whose products are those of a problem: int8 where weights are quantized, float for all else.
+
+    >>> products({"op": "quant_linear", "format": "Q4_K"}), products({"op": "quant_linear", "format": "F16"}), products({"op": "attention"})
+    ('int8', 'float', 'float')
+    """
+    return "int8" if problem["op"] == "quant_linear" and problem.get("format") not in _FLOATS else "float"
 
 
 def schedule(seed: int, number: int) -> tuple[tuple[str, ...], str]:
@@ -126,10 +134,8 @@ def _arm(arm: str, manifest: Mapping[str, Any], rounds: Sequence[Mapping[str, An
     peaks = {name: peak(rounds, name, "bytes" if name == "read" else "macs") for name in probed}
     nbytes, operations = problem["bytes"] / middle, problem["operations"] / middle
     rates = {"seconds": middle, "bytes_per_second": nbytes, "operations_per_second": operations, "of_read": nbytes / peaks["read"]}
-    integers = problem["op"] == "quant_linear" and problem.get("format") not in _FLOATS
-    for name, applies in (("int8", integers), ("float", problem.get("dtype") in _MATRIX)):
-        if applies and name in peaks:
-            rates[f"of_{name}"] = operations / (2 * peaks[name])  # a product and a sum each
+    if (name := products(problem)) in peaks:
+        rates[f"of_{name}"] = operations / (2 * peaks[name])  # a product and a sum each
     return {**empty, **rates}
 
 

@@ -14,7 +14,7 @@ from lanewise.bench.kernel import SHORTEST
 from lanewise.bench.limits import probe_bytes
 from lanewise.bench.problem import Call, phase_of
 from lanewise.bench.rounds import BOOTSTRAP, most_rounds
-from lanewise.bench.stats import FEWEST_PAIRS, NO_DIFFERENCE
+from lanewise.bench.stats import FEWEST_PAIRS, NO_DIFFERENCE, products
 from lanewise.engine.pages import PAGE_SIZE
 from lanewise.errors import LanewiseError
 from lanewise.evidence.gpu import check_gpu, check_gpu_arm, check_gpu_plan, is_gpu
@@ -170,9 +170,11 @@ def _residency(found: Mapping[str, Any]) -> Iterator[Reason]:
     peak = found["rounds"][-1]["after"]["peak_memory"]
     if peak is not None and peak < plan["buffers_bytes"]:
         yield Reason("residency", "plan.buffers_bytes", f"at most {peak}, the most memory that the process had", str(plan["buffers_bytes"]))
-    read = -(-probe_bytes(cache) // CHUNK_BYTES) * CHUNK_BYTES
-    if found["rounds"][0]["probes"]["read"]["bytes"] != read:
-        yield Reason("probe", "rounds[0].probes.read.bytes", f"{read}, for a cache of {cache}", str(found["rounds"][0]["probes"]["read"]["bytes"]))
+    read, probes = -(-probe_bytes(cache) // CHUNK_BYTES) * CHUNK_BYTES, found["rounds"][0]["probes"]
+    if probes["read"]["bytes"] != read:
+        yield Reason("probe", "rounds[0].probes.read.bytes", f"{read}, for a cache of {cache}", str(probes["read"]["bytes"]))
+    if products(found["problem"]) not in probes:
+        yield Reason("probe", "rounds[0].probes", f"{products(found['problem'])}, whose products are those of the problem", ", ".join(probes))
 
 
 def operand_bytes(problem: Mapping[str, Any]) -> int:

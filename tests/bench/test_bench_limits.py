@@ -12,7 +12,7 @@ from lanewise.errors import DeviceError
 from lanewise.kernels.cpu.compile import Library, assembly
 from lanewise.kernels.cpu.dots import EXPECTED
 from lanewise.kernels.cpu.isa import ISAS, runnable
-from lanewise.kernels.cpu.probes import CHUNK_BYTES, clock_kernel, int8_chunk_macs, int8_kernel, read_kernel
+from lanewise.kernels.cpu.probes import CHUNK_BYTES, clock_kernel, float_chunk_macs, float_kernel, int8_chunk_macs, int8_kernel, read_kernel
 from lanewise.kernels.cpu.threads import ThreadPool
 
 WORD = 4  # bytes of an int32
@@ -46,6 +46,25 @@ def test_the_int8_probe_forms_every_product(isa):
         sums = starts[:chains] + np.int32(8 * turns) * (w * x).sum(axis=1, dtype=np.int32)
     got = ran(int8_kernel(), isa, 1, seed=seed.ctypes.data, turns=turns)[0]
     assert np.array_equal(got, np.bitwise_xor.reduce(sums, axis=0))
+
+
+@pytest.mark.parametrize("isa", runnable(), ids=lambda isa: isa.name)
+def test_the_float_probe_forms_every_product(isa):
+    turns = 1
+    seed = np.arange(1, 16 * 32 + 1, dtype=np.float32)
+    sums = seed.reshape(-1, 16)[: float_chunk_macs(isa.dot, 1) // (8 * 16)].copy()
+    for _ in range(8 * turns):
+        sums = sums * np.float32(0.5) + np.float32(1)  # exact: a half and a whole of a short number
+    got = ran(float_kernel(), isa, 1, seed=seed.ctypes.data, turns=turns)[0]
+    assert np.array_equal(got, np.bitwise_xor.reduce(sums.view(np.int32), axis=0))
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4+vnni", "x86-64-v3+avxvnni", "x86-64-v3"])
+def test_no_product_of_the_float_probe_is_folded_away_or_leaves_its_register(name):
+    isa = ISAS[name]
+    found = re.findall(r"^\s(?:{vex}\s+)?vfm\w+\s.*", assembly(float_kernel(), isa), re.MULTILINE)
+    assert sum(16 if "zmm" in line else 8 for line in found) == float_chunk_macs(isa.dot, 1)
+    assert not any("rsp" in line for line in found)
 
 
 @pytest.mark.parametrize("isa", [isa for isa in ISAS.values() if EXPECTED[isa.dot]], ids=lambda isa: isa.name)

@@ -37,6 +37,7 @@ def test_what_rotates_is_as_large_as_what_is_drawn(call):
         (lambda m: m["machine"].update(usable_cores=0), ("machine", "machine.usable_cores")),
         (lambda m: m["machine"].update(last_level_cache="large"), ("machine", "machine.last_level_cache")),
         (lambda m: m["machine"].update(memory=1), ("machine", "rounds[0].before.memory_available")),
+        (lambda m: m["problem"].update(format="F16"), ("probe", "rounds[0].probes")),
         (lambda m: m["problem"].update(op="fly"), ("problem", "problem")),
         (lambda m: m["problem"].update(k=100), ("problem", "problem")),
         (lambda m: m["inputs"].update(seed=1), ("inputs", "inputs.seed")),

@@ -1,4 +1,4 @@
-"""What a processor can do at most, as kernels that run where the real ones do: bytes read and int8 products a second; and a clock.
+"""What a processor can do at most, as kernels that run where the real ones do: bytes read, int8 and float32 products a second; and a clock.
 
 A percentage of a limit means something only when the limit was measured by the same threads, in the same minutes.
 """
@@ -9,7 +9,9 @@ from lanewise.kernels.cpu.dots import dot4
 from lanewise.kernels.cpu.emit import I32, I64, LANES, VI, Emitter, Value, vector
 from lanewise.kernels.cpu.kernel import Arguments, CpuKernel
 
-__all__ = ["CHUNK_BYTES", "CLOCK_FIELDS", "LINE", "clock_kernel", "int8_chunk_macs", "int8_kernel", "read_kernel"]
+__all__ = [
+    "CHUNK_BYTES", "CLOCK_FIELDS", "LINE", "clock_kernel", "float_chunk_macs", "float_kernel", "int8_chunk_macs", "int8_kernel", "read_kernel",
+]  # fmt: skip
 
 LINE = 64  # bytes of one load, and of each worker's place in `out`
 CHUNK_BYTES = 1 << 20  # what the read probe reads a chunk
@@ -38,6 +40,16 @@ def int8_chunk_macs(dot: str, turns: int) -> int:
     return _CHAINS[dot][0] * _ROUNDS * _MACS * turns
 
 
+def float_kernel() -> CpuKernel:
+    """`turns` turns of independent chains of float32 multiply-adds, all in registers; leaves their sum at out + 64 * worker."""
+    return CpuKernel("probe_float", ("seed", "turns", "out"), _float)
+
+
+def float_chunk_macs(dot: str, turns: int) -> int:
+    """Multiplications of one chunk of `float_kernel` for an `Isa.dot`, whose registers it has the use of."""
+    return _CHAINS[dot][0] * _ROUNDS * LANES * turns
+
+
 def clock_kernel() -> CpuKernel:
     """Writes the monotonic clock, two int64 (seconds, nanoseconds), to out + 16 * worker. Run by every worker."""
     return CpuKernel("probe_clock", ("out",), _clock)
@@ -62,6 +74,16 @@ def _int8(e: Emitter, a: Arguments, chunk: Value, worker: Value) -> None:
             for total in sums:
                 e.set(x, _opaque(e, e.get(x), lanes))
                 e.set(total, dot4(e, e.get(total), e.get(w), e.get(x)))
+    _leave(e, a.out, worker, sums)
+
+
+def _float(e: Emitter, a: Arguments, chunk: Value, worker: Value) -> None:
+    """total / 2 + 1 again and again: each step needs the one before, and none of them leaves the normal numbers."""
+    sums = [e.variable(e.floats(a.seed, LINE * j)) for j in range(_CHAINS[e.isa.dot][0])]
+    with e.loop(a.turns):
+        for _ in range(_ROUNDS):
+            for total in sums:
+                e.set(total, e.fma(e.get(total), e.all_floats(0.5), e.all_floats(1.0)))
     _leave(e, a.out, worker, sums)
 
 
@@ -92,5 +114,5 @@ def _leave(e: Emitter, out: Value, worker: Value, sums: list[Value]) -> None:
     """Store what was summed, so that none of the work is dead."""
     total = ir.Constant(VI, [0] * LANES)
     for one in sums:
-        total = e.b.xor(total, e.get(one))
+        total = e.b.xor(total, e.b.bitcast(e.get(one), VI))
     e.store(total, out, e.mul(worker, LINE))
