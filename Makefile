@@ -13,7 +13,7 @@ help:
 	@echo "make test   run the tests (installs torch, triton and transformers, which the tests compare with)"
 	@echo "make lint   ruff, mypy and the repo's own gates"
 	@echo "make gpu    on a machine with a GPU: prove linear there, then measure it against BLAS, with a bundle for each shape in GPU_OUT"
-	@echo "make clean  remove what the others made, the model apart"
+	@echo "make clean  remove what the others made, the model and results of make gpu apart"
 
 demo: $(VENV)/.installed model
 	@$(BIN)/lanewise generate $(MODEL) --chat -p "$(PROMPT)"
@@ -28,10 +28,13 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/python -m lanewise.gates
 
-# With the Python that has torch and triton for the card: GPU_PYTHON=/path/to/python make gpu
-GPU_PYTHON ?= $(PYTHON)
+# With the Python that has torch and triton for the card: make gpu GPU_PYTHON=/path/to/python
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
 GPU_OUT ?= gpu-results
 gpu:
+	@$(GPU_PYTHON) -c 'import click, llvmlite, matplotlib, numpy, rich, torch, triton' || \
+	{ echo "$(GPU_PYTHON) lacks what this needs: pip install -e '.[gpu,plots]', or name another with GPU_PYTHON="; exit 2; }
+	@test ! -e $(GPU_OUT) || { echo "$(GPU_OUT) is there already; name another folder with GPU_OUT="; exit 2; }
 	mkdir -p $(GPU_OUT)
 	$(GPU_PYTHON) -m lanewise.prove --device cuda --jobs 12 --json $(GPU_OUT)/prove.json
 	$(GPU_PYTHON) -m lanewise bench sweep $(GPU_OUT)/bundles --json > $(GPU_OUT)/sweep.json

@@ -1,5 +1,6 @@
 """`lanewise targets`: every target that has a row, and how far Lanewise's kernels have been shown on it."""
 
+import functools
 from dataclasses import asdict
 from typing import Any
 
@@ -12,14 +13,21 @@ from lanewise.errors import UnknownTargetError
 __all__ = ["LEVELS", "level"]
 
 # Weakest first. `compiled`: compiles and passes the ISA gate; `emulated`: its machine code ran on the emulator and passed;
-# `measured`: ran on the card. A level is only ever read from a record of the run that earned it, and there are no records yet.
+# `measured`: ran on the card. A level is only ever read from a record of the run that earned it.
 LEVELS = ("none yet", "compiled", "emulated", "measured")
-_RECORDS: dict[str, str] = {}
+
+
+@functools.cache
+def _measured() -> frozenset[str]:
+    """Targets of shipped tables: what `lanewise tune` measured, and found right, on a card."""
+    from lanewise.kernels.gpu.table import SHIPPED, read
+
+    return frozenset(read(path).key["target"] for path in SHIPPED.glob("*.json"))
 
 
 def level(name: str) -> str:
     """The level that records show for a target."""
-    return _RECORDS.get(name, LEVELS[0])
+    return LEVELS[-1] if name in _measured() else LEVELS[0]
 
 
 @click.command()
@@ -35,7 +43,9 @@ def targets(as_json: bool) -> None:
         return
     head = ("target", "vendor", "wave", "LDS", "int8 dot", "matrix", "Triton", "level")
     print_table(head, (_row(row, host) for row in arch.TARGETS.values()), right=("wave", "LDS"))
-    click.echo("\nlevel: how far kernels were shown on the target. On any processor models run on the reference backend, in numpy.")
+    click.echo(
+        "\nlevel: how far the kernels of GPUs were shown on the target, by a record of the run. Models run on processors; on GPUs `linear` does."
+    )
 
 
 def _row(row: arch.Arch, host: str) -> tuple[object, ...]:

@@ -94,12 +94,14 @@ def patch(model: torch.nn.Module, only: Callable[[str, torch.nn.Linear], bool] |
     What changes a weight in place through `.data`, which torch does not count, has to be waited for before the next call.
     `only(name, layer)` says which layers to take. `unpatch` undoes it. Raises ModelError when `model` is no torch.nn.Module.
     """
+    if only is not None and not callable(only):
+        raise ModelError(f"only is a {type(only).__name__}; it is called with each layer's name and the layer, and says whether to take it")
     names: list[str] = []
     left: dict[str, str] = {}
     for name, layer in _layers(model):
-        if type(layer) is Linear or (only is not None and not only(name, layer)):
+        if only is not None and not only(name, layer):
             continue
-        why = _objection(layer)
+        why = "it is Lanewise's already" if type(layer) is Linear else _objection(layer)
         if why:
             left[name] = why
         else:

@@ -41,8 +41,11 @@ def main(device: str, interpret: bool, names: tuple[str, ...], path: Path | None
 
 def _require_sense(device: str, interpret: bool, path: Path | None, jobs: int, part: tuple[int, int]) -> None:
     """A call that would prove nothing, less than it seems, or lose what it proved, is refused before anything runs."""
-    import torch
-
+    try:
+        import torch
+        import triton  # noqa: F401
+    except ImportError as error:
+        raise click.UsageError(f"the proof runs with PyTorch and Triton, and {error.name} is not installed; pip install 'lanewise[gpu]'") from None
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", device):
         raise click.UsageError(f"--device is {device[:64]!r}; it takes cpu, cuda, or cuda:1 for the second GPU")
     there, number = torch.cuda.device_count() if torch.cuda.is_available() else 0, int(device.partition(":")[2] or 0)
