@@ -13,7 +13,7 @@ from lanewise.errors import FormatError, ShapeError
 from lanewise.formats import get
 from lanewise.formats.format import Format
 from lanewise.kernels.gpu.quant_blocks import join_block, split_block
-from lanewise.kernels.gpu.quant_layout import BLOCK, LAYOUTS, ROWS, Layout, layout_of
+from lanewise.kernels.gpu.quant_layout import BLOCK, ROWS, Layout, layout_of
 
 __all__ = ["QuantWeight", "pack", "unpack"]
 
@@ -22,10 +22,10 @@ _PIECE = 4096  # tiles handled at a time: their codes are 16 MB, and some arrays
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantWeight:
-    """w[n,k] of a quantized format (gated: n gates, n ups) in tiles, int32 [panels, blocks, record]; of experts [experts, panels, blocks, record].
+    """w[n,k] of a quantized format (gated: n gates, n ups) in tiles: int32 [panels, blocks, record]; of experts [experts, panels, blocks, record].
 
-    panels = ceil(n / 16) (gated: ceil(n / 8)), blocks = ceil(k / 256). Raises FormatError for a format without a layout, and ShapeError for tiles that
-    are not that, or a k that is no whole number of the format's blocks.
+    panels = ceil(n / 16) (gated: ceil(n / 8)), blocks = ceil(k / 256). Raises FormatError for a format without a layout, and ShapeError for tiles
+    that are not that, or a k that is no whole number of the format's blocks.
     """
 
     format: str
@@ -36,8 +36,8 @@ class QuantWeight:
 
     def __post_init__(self) -> None:
         layout, t = layout_of(self.format), self.tiles
-        if self.format not in LAYOUTS or self.n < 0 or self.k < 0 or self.k % get(self.format).block:
-            raise ShapeError(f"{self.format}: n={self.n}, k={self.k}; k is a whole number of blocks of {get(layout.format).block}")
+        if self.n < 0 or self.k < 0 or self.k % get(self.format).block:
+            raise ShapeError(f"{self.format}: n={self.n}, k={self.k}; both are at least 0, and k is a whole number of blocks of {get(self.format).block}")
         want = [_panels(self.n, self.gated), -(-self.k // BLOCK), layout.record]
         if not isinstance(t, torch.Tensor) or t.dtype != torch.int32 or t.dim() not in (3, 4) or list(t.shape[-3:]) != want or not t.is_contiguous():
             raise ShapeError(
@@ -47,7 +47,7 @@ class QuantWeight:
 
     @property
     def layout(self) -> Layout:
-        return LAYOUTS[self.format]
+        return layout_of(self.format)
 
     @property
     def experts(self) -> int:
