@@ -17,7 +17,7 @@ from lanewise.kernels.gpu.quant_layout import BLOCK, ROWS, Layout, layout_of
 
 __all__ = ["QuantWeight", "pack", "unpack"]
 
-_PIECE = 4096  # tiles handled at a time: their codes are 16 MB, and some arrays of that size are alive at once
+_PIECE = 4096  # tiles handled at a time: their codes are 16 MB, and up to five arrays of about that size are alive at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,9 @@ class QuantWeight:
     def __post_init__(self) -> None:
         layout, t = layout_of(self.format), self.tiles
         if self.n < 0 or self.k < 0 or self.k % get(self.format).block:
-            raise ShapeError(f"{self.format}: n={self.n}, k={self.k}; both are at least 0, and k is a whole number of blocks of {get(self.format).block}")
+            raise ShapeError(
+                f"{self.format}: n={self.n}, k={self.k}; both are at least 0, and k is a whole number of blocks of {get(self.format).block}"
+            )
         want = [_panels(self.n, self.gated), -(-self.k // BLOCK), layout.record]
         if not isinstance(t, torch.Tensor) or t.dtype != torch.int32 or t.dim() not in (3, 4) or list(t.shape[-3:]) != want or not t.is_contiguous():
             raise ShapeError(
@@ -72,7 +74,7 @@ class QuantWeight:
 def pack(raw: torch.Tensor, fmt: str, gated: bool = False) -> QuantWeight:
     """The blocks of raw uint8 [rows, row_bytes] or [experts, rows, row_bytes], any strides, as tiles on the same device; any bytes come back.
 
-    Of `gated` the first half of the rows are gates, and the others ups. Memory beside raw and the tiles stays below 256 MB. Raises FormatError for a
+    Of `gated` the first half of the rows are gates, and the others ups. Memory beside raw and the tiles stays below 128 MB. Raises FormatError for a
     format without a layout, and for rows that are no whole number of blocks; ShapeError for another dtype or shape, and an odd number of gated rows.
     """
     layout = layout_of(fmt)
