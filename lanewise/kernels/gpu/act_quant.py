@@ -6,7 +6,8 @@ decide, and m does not.
 
 What the bits rely on: NaN and Inf are told by their bits, as what a maximum does with NaN differs between targets; both divisions are correctly
 rounded ones; and 1.5 * 2^23 is added to the product x * inverse, |.| < 2^22, which rounds it to a whole number, halves to even, and leaves that
-in the sum's lower bits. Product and sum must stay two instructions, so the launch forbids the compiler to fuse them.
+in the sum's lower bits. Product and sum must stay two instructions. That the launch forbids to fuse them is not enough: for sm_120 Triton's own
+ptxas makes one FFMA of `mul.rn.f32x2` and `add.rn.f32x2`, with --fmad=false. So a minimum stands between them.
 """
 
 from dataclasses import dataclass
@@ -90,12 +91,12 @@ def act_quant(x: torch.Tensor, kind: str, *, norm: torch.Tensor | None = None, e
 
 def plain(a: Activations) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(q int8[m,k], d float32[m, groups], sums) in the order of columns: sums float32[m, k/32] of q8_0, int16[m, k/16] of q8_k."""
-    blocks = a.q.shape[1]
-    q = a.q.view(torch.int8).reshape(a.m, blocks, 4, 8, 2, 4).permute(0, 1, 3, 4, 2, 5).reshape(a.m, -1)[:, : a.k]
+    m, blocks, pairs = a.m, a.q.shape[1], a.d.shape[0]
+    q = a.q.view(torch.int8).reshape(m, blocks, 4, 8, 2, 4).permute(0, 1, 3, 4, 2, 5).reshape(m, blocks * _BLOCK)[:, : a.k]
     if a.kind == "q8_0":
-        d, sums = (one.permute(0, 3, 1, 2, 4).reshape(-1, 8 * blocks)[: a.m, : a.k // 32] for one in (a.d, a.sums))
+        d, sums = (one.permute(0, 3, 1, 2, 4).reshape(2 * pairs, blocks * 8)[:m, : a.k // 32] for one in (a.d, a.sums))
         return q, d, sums
-    return q, a.d.permute(0, 2, 1).reshape(-1, blocks)[: a.m], a.sums[:, :, 4:].contiguous().view(torch.int16).reshape(a.m, -1)
+    return q, a.d.permute(0, 2, 1).reshape(2 * pairs, blocks)[:m], a.sums.view(torch.int16)[:, :, 8:].reshape(m, blocks * 16)
 
 
 def _require(x: torch.Tensor, kind: str, norm: torch.Tensor | None) -> None:
@@ -182,7 +183,9 @@ def _quantize(x, norm, q, d, sums, k, blocks, x_row, eps,
     broken = most >= _INF_BITS
     none = broken | (most < _ZERO_BELOW_BITS)
     amax = most.to(tl.float32, bitcast=True)
-    code = (value * tl.div_rn(127.0, amax) + _ROUND).to(tl.int32, bitcast=True) - _ROUND_BITS
+    # changes no code, and stands between product and sum, which then cannot be fused (see above)
+    product = tl.minimum(value * tl.div_rn(127.0, amax), 127.0)
+    code = (product + _ROUND).to(tl.int32, bitcast=True) - _ROUND_BITS
     word = tl.where(none, 0, tl.sum((code & 0xFF) << (j * 8), 4, keep_dims=True))
     inside = block < blocks
     tl.store(q + token * blocks * 64 + (block * 64 + c * 16 + u * 2 + p), word, mask=inside)
