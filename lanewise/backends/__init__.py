@@ -8,6 +8,7 @@ from lanewise.backends.reference import ReferenceBackend  # isort: skip (its ker
 from lanewise.backends.cpu import kernels as _cpu_kernels  # noqa: F401  (importing it fills the registry)
 from lanewise.errors import DeviceError
 from lanewise.kernels.gpu import linear as _gpu_linear  # noqa: F401  (the same, for torch tensors)
+from lanewise.kernels.gpu import quant as _gpu_quant  # noqa: F401
 
 __all__ = ["DEVICES", "Backend", "Batch", "Distribution", "Progress", "Runner", "backend_for"]
 
