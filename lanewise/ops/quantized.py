@@ -72,20 +72,20 @@ def _run(
     return result
 
 
-def _called(x: Tensor, tiles: Tensor, format: str, n: int, k: int, gated: bool = False, *others: Any, **more: Any) -> Tensor:  # noqa: A002
-    return _run(x, QuantWeight(format, n, k, gated, tiles), *_in_full(*others, **more))
+def _called(x: Tensor, tiles: Tensor, format: str, n: int, k: int, gated: bool = False, *others: Any) -> Tensor:  # noqa: A002
+    return _run(x, QuantWeight(format, n, k, gated, tiles), *_in_full(*others))
 
 
-def _fake(x: Tensor, tiles: Tensor, format: str, n: int, k: int, gated: bool = False, *others: Any, **more: Any) -> Tensor:  # noqa: A002
-    bias, residual, norm, _, out, _ = _in_full(*others, **more)
+def _fake(x: Tensor, tiles: Tensor, format: str, n: int, k: int, gated: bool = False, *others: Any) -> Tensor:  # noqa: A002
+    bias, residual, norm, _, out, _ = _in_full(*others)
     return x.new_empty(_shape(x, QuantWeight(format, n, k, gated, tiles), bias, residual, norm, out), dtype=out)
 
 
-def _differentiable(x: Tensor, tiles: Tensor, format: str, n: int, k: int, gated: bool = False, *others: Any, **more: Any) -> Tensor:  # noqa: A002
-    if wants_gradient(x, *others, *more.values()):
-        return _run(x, QuantWeight(format, n, k, gated, tiles), *_in_full(*others, **more), grad=True)
+def _differentiable(x: Tensor, tiles: Tensor, format: str, n: int, k: int, gated: bool = False, *others: Any) -> Tensor:  # noqa: A002
+    if wants_gradient(x, *others):
+        return _run(x, QuantWeight(format, n, k, gated, tiles), *_in_full(*others), grad=True)
     with torch._C._AutoDispatchBelowAutograd():
-        return _OP(x, tiles, format, n, k, gated, *others, **more)
+        return _OP(x, tiles, format, n, k, gated, *others)
 
 
 def _in_full(

@@ -44,7 +44,7 @@ def test_every_fused_part_is_that_of_linear(wide):
         packed, w = pack(raw, "Q5_1", gated), w.bfloat16()
         residual = torch.randn(M, N).to(more)
         for bias in (None, torch.randn(len(w)).to(more), torch.randn(M, len(w)).to(more)):
-            given = {"residual": residual, "norm": norm, "eps": 1e-5, "out": out}
+            given = {"residual": residual, "norm": norm, "eps": 0.5, "out": out}
             assert torch.equal(ops.quant_linear(x, packed, bias, **given), ops.linear(x, w, bias, gated=gated, **given))
 
 
