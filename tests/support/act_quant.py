@@ -189,32 +189,42 @@ def _not_the_definition(x: np.ndarray, a, module) -> Iterator[str]:
     if a.kind == "q8_0":
         sums[~np.isfinite(want.d)] = 0
     token, block, u, p, c, j = _places(m, k)
-    q = np.zeros((m, blocks, 256), np.int8)
-    q[token, block, (c * 16 + u * 2 + p) * 4 + j] = want.q
-    if a.q.shape != (m, blocks, 64) or a.q.dtype != torch.int32 or not np.array_equal(a.q.numpy().view(np.int8), q):
-        yield "q"
+    octets = -(-m // 8)
     untouched = torch.tensor(0x7FC5D5D5, dtype=torch.int32).numpy()
-    pairs = -(-m // 2)
+
+    def laid(*inner: int) -> np.ndarray:
+        """int32[octets, blocks, *inner], where a token's own places (inner's axis of 8) are 0 and what nobody may write is as it was."""
+        bits = np.full((octets, blocks, *inner), untouched)
+        of_token = np.moveaxis(bits, 2 + inner.index(8), 1)
+        for t in range(m):
+            of_token[t // 8, t % 8] = 0
+        return bits
+
+    words = laid(4, 8, 4, 4)
+    q = words.view(np.int8).reshape(octets, blocks, 4, 8, 4, 4, 4)
+    q[token // 8, block, u // 2, token % 8, c, u % 2 * 2 + p, j] = want.q
+    if a.q.dtype != torch.int32 or a.q.shape != words.shape or not np.array_equal(a.q.numpy(), words):
+        yield "q"
     if a.kind == "q8_0":
-        group = slice(None, None, 32)
+        t, b, unit = (one[:, ::32] for one in (token, block, u))
         for name, got, values in (("d", a.d, want.d), ("sums", a.sums, sums)):
-            bits = np.full((pairs, blocks, 4, 2, 2), untouched)
-            for t in range(m):
-                bits[t // 2, :, :, t % 2, :] = 0
-            t, b, unit = (one[:, group] for one in (token, block, u))
-            bits[t // 2, b, unit // 2, t % 2, unit % 2] = values.view(np.int32)
+            bits = laid(4, 8, 2)
+            bits[t // 8, b, unit // 2, t % 8, unit % 2] = values.view(np.int32)
             if got.dtype != torch.float32 or got.shape != bits.shape or not np.array_equal(got.view(torch.int32).numpy(), bits):
                 yield name
     else:
-        bits = np.full((pairs, blocks, 2), untouched)
+        bits = laid(8)
         t, b = token[:, ::256], block[:, ::256]
-        bits[t // 2, b, t % 2] = want.d.view(np.int32)
+        bits[t // 8, b, t % 8] = want.d.view(np.int32)
         if a.d.dtype != torch.float32 or a.d.shape != bits.shape or not np.array_equal(a.d.view(torch.int32).numpy(), bits):
             yield "d"
-        halves = np.zeros((m, blocks, 24), np.int16)
-        halves[:, :, :8] = want.sums.reshape(m, blocks, 8, 2).sum(-1)
-        halves[:, :, 8:] = want.sums.reshape(m, blocks, 16)
-        if a.sums.dtype != torch.int32 or a.sums.shape != (m, blocks, 12) or not np.array_equal(a.sums.numpy().view(np.int16), halves):
+        bits = laid(3, 8, 4)
+        halves = bits.view(np.int16).reshape(octets, blocks, 3, 8, 8)
+        of = want.sums.reshape(m, blocks, 16)
+        for t in range(m):
+            halves[t // 8, :, 0, t % 8] = of[t].reshape(blocks, 8, 2).sum(-1)
+            halves[t // 8, :, 1:, t % 8] = of[t].reshape(blocks, 2, 8)
+        if a.sums.dtype != torch.int32 or a.sums.shape != bits.shape or not np.array_equal(a.sums.numpy(), bits):
             yield "sums"
     for name, got, values in zip(("q", "d", "sums"), module.plain(a), (want.q, want.d, sums), strict=True):
         if got.shape != values.shape or got.numpy().dtype != values.dtype or got.contiguous().numpy().tobytes() != values.tobytes():

@@ -139,7 +139,7 @@ def test_a_fused_product_and_another_division_are_noticed(name, texts, tmp_path)
 def test_what_moves_through_shared_memory_and_narrow_loads_are_noticed(name, tmp_path):
     several = Case("q8_0", 512, 4096, torch.float16, 2)
     assert made(TARGETS[name], several).shared == 0
-    assert made(TARGETS[name], several, changed(tmp_path, ("(u & 6) * 2 + (u & 1)", "u // 2 * 4 + u % 2"))).shared
+    assert made(TARGETS[name], several, changed(tmp_path, ("(u >> 1) * 16 + r * 2 + (u & 1)", "u // 2 * 16 + r * 2 + u % 2"))).shared
     assert narrow(ONE, made(TARGETS[name], ONE, changed(tmp_path, ("tl.load(at + columns)", "tl.load(at + columns, mask=columns < k - 1)"))))
 
 
