@@ -1,7 +1,7 @@
-"""The GPU's quantization of activations in Triton's interpreter, case by case against the definition in numpy: `python -m support.act_quant`.
+"""The GPU's quantization of activations, case by case against the definition in numpy: `python -m support.act_quant WHAT`, in tests/.
 
-Triton reads TRITON_INTERPRET when it is imported, so this is a process of its own. It prints a JSON object: of the kernel and of each mutant of it,
-of every case that is not right, what is wrong.
+kernel: every case, in Triton's interpreter; cuda: every case, on a card; mutants: wrong kernels, in the interpreter. Triton reads TRITON_INTERPRET
+when it is imported, so this is a process of its own. It writes a JSON object: of every case what is wrong, of every mutant what was noticed.
 """
 
 import importlib.util
@@ -20,6 +20,7 @@ import torch
 from lanewise.arch import TARGETS
 from lanewise.formats.activations import SLACK, ZERO_BELOW, quantize_q8_0, quantize_q8_k
 from lanewise.kernels.gpu import act_quant, chain
+from lanewise.kernels.gpu import device as devices
 from lanewise.oracle import rms_norm, rms_norm_bound
 from lanewise.prove import interpreter
 from lanewise.prove.memory import Guarded
@@ -131,29 +132,32 @@ def cases() -> Iterator[Case]:
     yield Case("q8_0", 2, 288, "f32", "huge", norm="f32")
 
 
-def wrong(case: Case, module=act_quant) -> str:
+def wrong(case: Case, module=act_quant, device: str = "cpu") -> str:
     """What is wrong with what a module makes of a case; empty where nothing is."""
-    x = Guarded((case.m, case.k), (case.k if case.stride < 0 else case.stride, 1), TYPES[case.dtype], torch.device("cpu"), case.offset)
+    x = Guarded((case.m, case.k), (case.k if case.stride < 0 else case.stride, 1), TYPES[case.dtype], torch.device(device), case.offset)
     for row, values in zip(x.tensor, _x(case), strict=True):  # one after the other: rows may share elements
         row.copy_(torch.from_numpy(values))
     x.seal()
     norm, eps = None, case.eps
     if case.norm:
-        norm = torch.from_numpy(np.random.default_rng(1).uniform(0.5, 2, case.k).astype(F32)).to(TYPES[case.norm])
+        norm = torch.from_numpy(np.random.default_rng(1).uniform(0.5, 2, case.k).astype(F32)).to(device, TYPES[case.norm])
         if case.rows in WHOLE:
-            square, mean = WHOLE[case.rows][1] ** 2, x.tensor[0].float().square().sum() / case.k
+            square, mean = WHOLE[case.rows][1] ** 2, x.tensor[0].cpu().float().square().sum() / case.k
             eps = float(square - mean)
             assert float(mean + torch.tensor(eps)) == square
     with _guarded(module, case.many) as made:
-        a = module.act_quant(x.tensor, case.kind, norm=norm, eps=eps, arch=WAVES[case.wave])
+        a = module.act_quant(
+            x.tensor, case.kind, norm=norm, eps=eps, arch=WAVES[case.wave] if device == "cpu" else devices.row(devices.named(x.tensor.device)[0])
+        )
         found = [text for one in made for text in (one.overrun(),) if text]
     if x.broken():
         found.append(f"x: {x.broken()}")
+    a = module.Activations(a.kind, a.m, a.k, a.q.cpu(), a.d.cpu(), a.sums.cpu())
     if norm is not None and case.rows == "normal":
-        found += _beyond_the_bound(x.tensor, norm, eps, a, module, case)
+        found += _beyond_the_bound(x.tensor.cpu(), norm.cpu(), eps, a, module, case)
     else:
         wide = x.tensor if norm is None else chain._normed(x.tensor, norm, eps)
-        found += _not_the_definition(wide.float().numpy(), a, module)
+        found += _not_the_definition(wide.cpu().float().numpy(), a, module)
     return "; ".join(found)
 
 
@@ -297,14 +301,16 @@ def _few(norm: bool) -> list[Case]:
 
 def main() -> None:
     warnings.filterwarnings("ignore", category=RuntimeWarning)
-    assert interpreter.on()
-    interpreter.mend()
-    if sys.argv[1] == "kernel":
-        found = {str(case): wrong(case) for case in cases()}
+    (what,) = sys.argv[1:]
+    assert interpreter.on() == (what != "cuda")
+    if interpreter.on():
+        interpreter.mend()
+    if what in ("kernel", "cuda"):
+        found = {str(case): wrong(case, device="cuda" if what == "cuda" else "cpu") for case in cases()}
     else:
         with tempfile.TemporaryDirectory() as folder:
             found = {name: _noticed(changed(Path(folder), texts), "normalised" in name or "the norm" in name) for name, texts in MUTANTS.items()}
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
 def _noticed(module, norm: bool) -> str:
