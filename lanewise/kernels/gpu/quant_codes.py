@@ -52,31 +52,31 @@ def held_tile(
 
 
 @triton.jit
-def codes(held, I: tl.constexpr, CODE: tl.constexpr, DOT: tl.constexpr):
-    """The signed bytes of units 2 I and 2 I + 1; `quant_layout.py` says how many times too large they are."""
+def codes(held, PAIR: tl.constexpr, CODE: tl.constexpr, DOT: tl.constexpr):
+    """The signed bytes of units 2 PAIR and 2 PAIR + 1; `quant_layout.py` says how many times too large they are."""
     if CODE == "s8":
-        low, high = held[2 * I], held[2 * I + 1]
+        low, high = held[2 * PAIR], held[2 * PAIR + 1]
     elif CODE == "iq4":
-        low, high = _looked_up(held[I], DOT)
+        low, high = _looked_up(held[PAIR], DOT)
     elif CODE == "u2":
-        low = (held[I // 2] >> (4 * (I % 2))) & 0x03030303
-        high = (held[I // 2] >> (4 * (I % 2) + 2)) & 0x03030303
+        low = (held[PAIR // 2] >> (4 * (PAIR % 2))) & 0x03030303
+        high = (held[PAIR // 2] >> (4 * (PAIR % 2) + 2)) & 0x03030303
     elif CODE == "s3":
-        low = _moved(held[I // 2], 5 - 4 * (I % 2)) & 0x60606060 | (held[2] << (7 - 2 * I)) & -0x7F7F7F80
-        high = _moved(held[I // 2], 3 - 4 * (I % 2)) & 0x60606060 | (held[2] << (6 - 2 * I)) & -0x7F7F7F80
+        low = _moved(held[PAIR // 2], 5 - 4 * (PAIR % 2)) & 0x60606060 | (held[2] << (7 - 2 * PAIR)) & -0x7F7F7F80
+        high = _moved(held[PAIR // 2], 3 - 4 * (PAIR % 2)) & 0x60606060 | (held[2] << (6 - 2 * PAIR)) & -0x7F7F7F80
     elif CODE == "s4":
-        low, high = (held[I] << 4) & -0x0F0F0F10, held[I] & -0x0F0F0F10
+        low, high = (held[PAIR] << 4) & -0x0F0F0F10, held[PAIR] & -0x0F0F0F10
     elif CODE == "s5":
-        low = (held[I] << 3) & 0x78787878 | (held[4] << (7 - 2 * I)) & -0x7F7F7F80
-        high = (held[I] >> 1) & 0x78787878 | (held[4] << (6 - 2 * I)) & -0x7F7F7F80
+        low = (held[PAIR] << 3) & 0x78787878 | (held[4] << (7 - 2 * PAIR)) & -0x7F7F7F80
+        high = (held[PAIR] >> 1) & 0x78787878 | (held[4] << (6 - 2 * PAIR)) & -0x7F7F7F80
     elif CODE == "s6":
-        low = (held[I] << 2) & 0x3C3C3C3C | (held[4 + I // 2] << (6 - 4 * (I % 2))) & -0x3F3F3F40
-        high = (held[I] >> 2) & 0x3C3C3C3C | (held[4 + I // 2] << (4 - 4 * (I % 2))) & -0x3F3F3F40
+        low = (held[PAIR] << 2) & 0x3C3C3C3C | (held[4 + PAIR // 2] << (6 - 4 * (PAIR % 2))) & -0x3F3F3F40
+        high = (held[PAIR] >> 2) & 0x3C3C3C3C | (held[4 + PAIR // 2] << (4 - 4 * (PAIR % 2))) & -0x3F3F3F40
     else:
-        low, high = held[I] & 0x0F0F0F0F, (held[I] >> 4) & 0x0F0F0F0F
+        low, high = held[PAIR] & 0x0F0F0F0F, (held[PAIR] >> 4) & 0x0F0F0F0F
         if CODE == "u5":
-            low = low | _moved(held[4], 4 - 2 * I) & 0x10101010
-            high = high | _moved(held[4], 3 - 2 * I) & 0x10101010
+            low = low | _moved(held[4], 4 - 2 * PAIR) & 0x10101010
+            high = high | _moved(held[4], 3 - 2 * PAIR) & 0x10101010
     return low, high
 
 

@@ -11,7 +11,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.arch import Arch
 from lanewise.kernels.gpu.quant_codes import byte_of, codes, half_of, held_tile, of_rows, scale_word
-from lanewise.kernels.gpu.quant_layout import ROWS
 from lanewise.kernels.gpu.quant_pack import QuantWeight
 
 __all__ = ["dequantize"]
@@ -20,7 +19,7 @@ _WARPS = 4
 
 
 def dequantize(w: QuantWeight, dtype: torch.dtype, out: torch.Tensor | None = None, *, arch: Arch) -> torch.Tensor:
-    """w[rows,k] of packed weights (of experts [experts,rows,k]) in bf16, fp16 or float32, the gates of gated weights first; into `out` where given."""
+    """w[rows,k] of packed weights (of experts [experts,rows,k]), the gates of gated weights first; into `out` where given."""
     experts, layout = max(1, w.experts), w.layout
     panels, blocks = w.tiles.shape[-3], w.tiles.shape[-2]
     shape = (*w.tiles.shape[:-3], w.rows, w.k)
@@ -81,21 +80,21 @@ def _dequantize(w, out, rows, k, panels, blocks,
 
 
 @triton.jit
-def _scaled(held, I: tl.constexpr, ODD: tl.constexpr, p, VECTORS: tl.constexpr, SCALES: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
+def _scaled(held, PAIR: tl.constexpr, ODD: tl.constexpr, p, VECTORS: tl.constexpr, SCALES: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
             W: tl.constexpr):  # fmt: skip
-    """(scale, least) of unit 2 I + ODD at each word, float32[32, W, 4]."""
-    UNIT: tl.constexpr = 2 * I + ODD
+    """(scale, least) of unit 2 PAIR + ODD at each word, float32[32, W, 4]."""
+    UNIT: tl.constexpr = 2 * PAIR + ODD
     if SCALE == "half" or SCALE == "half+min":
-        scale = half_of(scale_word(held, VECTORS, I, W), ODD)
+        scale = half_of(scale_word(held, VECTORS, PAIR, W), ODD)
         least = scale
         if SCALE == "half+min":
-            least = -half_of(scale_word(held, VECTORS + 2, I, W), ODD)
+            least = -half_of(scale_word(held, VECTORS + 2, PAIR, W), ODD)
     else:
         tail = of_rows(held[VECTORS + SCALES], W)
         d = half_of(tail, 0)
         least = d
         if GROUP == 16:
-            word = scale_word(held, VECTORS, I, W) >> (8 * p)
+            word = scale_word(held, VECTORS, PAIR, W) >> (8 * p)
             if SCALE == "nibbles+min":
                 least = (byte_of(word, 2 * ODD, False) >> 4).to(tl.float32) * half_of(tail, 1)
                 word = word & 0x0F0F0F0F

@@ -21,7 +21,7 @@ from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
 from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
 from lanewise.kernels.gpu.quant_dots import dots_tile
-from lanewise.kernels.gpu.quant_layout import BLOCK, ROWS
+from lanewise.kernels.gpu.quant_layout import ROWS
 from lanewise.kernels.gpu.quant_mma import mma_tile
 from lanewise.kernels.gpu.quant_pack import QuantWeight
 
@@ -70,7 +70,7 @@ def quant_gemv(
     compiled = _tiles[panels * -(-m // config.tokens), config.splits](
         a.q, a.d, a.sums, w.tiles, y, _or(bias, y), _or(residual, y), part, m, w.n, blocks, *strides,
         CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
-        SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT=dot, W=wide, STRANDS=strands, AHEAD=ahead, LOOP=tiles > ahead, LAST=last, 
+        SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT=dot, W=wide, STRANDS=strands, AHEAD=ahead, LOOP=tiles > ahead, LAST=last,
         BLOCKS=blocks if whole else 0, TOKENS=config.tokens, SPLITS=config.splits, EARLY=pdl and constant_w,
         num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **fused, **late,
     )  # fmt: skip
@@ -125,7 +125,7 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
     PARTS: tl.constexpr = TOKENS // 8 if MMA else TOKENS
     EACH: tl.constexpr = VECTORS + SCALES + (TAIL > 0)
     totals = ()
-    for i in tl.static_range(STRANDS * PARTS):
+    for _ in tl.static_range(STRANDS * PARTS):
         totals = totals + (tl.zeros((32, W, 4), tl.float32),)
     if LOOP:  # as many tiles as are held: each makes room for the one that comes so many later
         for start in tl.range(0, blocks - AHEAD * STEP, AHEAD * STEP, num_stages=1):
@@ -153,19 +153,19 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
 
 
 @triton.jit
-def _strand(totals, held, I: tl.constexpr, w_at, block, blocks, first_token, m, xq, xd, xs, lane, element,
+def _strand(totals, held, AT: tl.constexpr, w_at, block, blocks, first_token, m, xq, xd, xs, lane, element,
             VECTORS: tl.constexpr, SCALES: tl.constexpr, CODE: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr, SHIFT: tl.constexpr,
             RECORD: tl.constexpr, W: tl.constexpr, WHOLE: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr,
             STRANDS: tl.constexpr, PARTS: tl.constexpr, EACH: tl.constexpr):  # fmt: skip
-    """The totals, to those of whose strand tile I of the held ones is added."""
+    """The totals, to those of whose strand tile AT of the held ones is added."""
     tile = ()
     for v in tl.static_range(EACH):
-        tile = tile + (held[I * EACH + v],)
+        tile = tile + (held[AT * EACH + v],)
     more = ()
     for s in tl.static_range(STRANDS):
         for t in tl.static_range(PARTS):
             total = totals[s * PARTS + t]
-            if s == I % STRANDS:
+            if s == AT % STRANDS:
                 if MMA:
                     total = mma_tile(total, tile, block, blocks, first_token + 8 * t, m, xq, xd, xs, lane, element,
                                      VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, W, WHOLE, DOT)  # fmt: skip
@@ -221,7 +221,8 @@ def _gathered(total, W: tl.constexpr, GATED: tl.constexpr, MMA: tl.constexpr, DO
 
 @triton.jit
 def _combine(part, y, bias, residual, m, n, width, bias_row, bias_col, residual_row, residual_col,
-             SPLITS: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+             SPLITS: tl.constexpr, WIDTH: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
+             PDL: tl.constexpr):  # fmt: skip
     """The splits of a token's rows, part[split, token, width], as the tree of strands goes on; and what comes behind."""
     if PDL:
         gdc_launch_dependents()

@@ -22,7 +22,8 @@ _PAIR = tl.constexpr(
 _PAIR_REGISTERS = tl.constexpr(",".join(["=&r"] * 8 + ["r"] * 12))
 _QUAD = tl.constexpr(
     "\n".join(
-        f"{_K16} {{${4 * i},${4 * i + 1},${4 * i + 2},${4 * i + 3}}}, {{${16 + i // 2 * 4 + i % 2},${18 + i // 2 * 4 + i % 2}}}, {{${24 + i}}}, {_ZERO};"
+        f"{_K16} {{${4 * i},${4 * i + 1},${4 * i + 2},${4 * i + 3}}}, {{${16 + i // 2 * 4 + i % 2},${18 + i // 2 * 4 + i % 2}}},"
+        f" {{${24 + i}}}, {_ZERO};"
         for i in range(4)
     )
 )

@@ -171,7 +171,7 @@ def test_what_is_not_rows_of_bytes_is_refused(raw, words):
 
 
 def test_a_row_that_ends_inside_a_block_is_refused():
-    with pytest.raises(FormatError, match="^Q4_K: a row of 143 bytes is not a whole number of blocks of 144 bytes$"):
+    with pytest.raises(FormatError, match=r"^Q4_K: a row of 143 bytes is not a whole number of blocks of 144 bytes$"):
         pack(torch.zeros(1, 143, dtype=torch.uint8), "Q4_K")
 
 
