@@ -89,7 +89,7 @@ def _split_4k(packed: torch.Tensor) -> torch.Tensor:
 
 
 def _join_4k(scales: torch.Tensor) -> torch.Tensor:
-    first, second, third, fourth = scales.split(4, -1)
+    first, second, third, fourth = torch.split(scales, 4, -1)
     return torch.cat([first | second >> 4 << 6, third | fourth >> 4 << 6, second & 15 | fourth << 4], -1)
 
 

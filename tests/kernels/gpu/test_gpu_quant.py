@@ -1,5 +1,6 @@
 """Dispatch of quant_linear on torch tensors: guards refuse in words, a model asks for its formats by name, and each call asks its own device."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -174,3 +175,45 @@ def test_the_order_of_kernels_is_not_that_of_imports_and_nothing_heavy_is_loaded
     code += "print(*(k.name for k in dispatch.kernels('quant_linear')), *{'torch', 'triton'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["quant_gemv", "quant_gemm", "quant_blas", "cpu_quant_linear", "reference_quant_linear"]
+
+
+def test_the_kernels_themselves_run_where_dispatch_says_so():
+    """Under Triton's interpreter, in a process of its own, on numbers that int8 holds exactly: the kernels give the bits of torch's functions."""
+    code = """
+import warnings; warnings.simplefilter("ignore")
+import torch
+from lanewise.prove.interpreter import mend
+mend()
+from lanewise import dispatch, nn, ops
+from lanewise.settings import switched
+from lanewise.kernels.gpu import device
+device.named = lambda given: ("gfx1100", None)
+whole = lambda least, most, *shape: torch.randint(least, most, shape, generator=torch.Generator().manual_seed(len(shape)))
+codes, one = whole(1, 9, 20, 64), torch.tensor([0, 0x3C], dtype=torch.uint8)  # Q8_0 with d = 1
+raw = torch.cat([one.expand(20, 2, 2), codes.to(torch.uint8).view(20, 2, 32)], 2).view(20, 68)
+x, norm = torch.ones(2, 1, 64), whole(1, 128, 64)
+x[..., 3::5], norm[::32] = -1, 127
+given = {"residual": whole(0, 9, 2, 1, 20).float(), "norm": norm.float(), "out": torch.float32}
+plain = nn.QuantLinear(raw, "Q8_0", whole(0, 9, 20).float())
+gated = nn.QuantLinear(raw, "Q8_0", torch.full((20,), 2.0**14), gated=True)  # so large that SiLU is the gate itself
+layer = torch.compile(lambda x: gated(x), fullgraph=True, backend="aot_eager")
+def all_of(x):
+    with dispatch.witness() as ran:
+        y = (ops.quant_linear(x.bfloat16(), plain.weight, plain.bias, **given), ops.quant_linear(norm.half(), plain.weight, out=torch.float32),
+             layer(norm.float().expand(2, 3, 64)), ops.quant_linear(norm.float()[None], gated.weight, gated.bias, residual=torch.ones(1, 10)))
+    return y, dict(ran)
+got, ran = all_of(x)
+print(ran, *(tuple(t.shape) for t in got))
+with switched("QUANT_GEMV", "0"):
+    for unpacks in ("1", "0"):
+        with switched("QUANT_GEMM", unpacks):
+            want, ran = all_of(x)
+        print(ran, *map(torch.equal, got, want))
+"""
+    more = {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300, env={**os.environ, **more})
+    assert done.stdout.splitlines() == [
+        "{'quant_gemv': 4} (2, 1, 20) (20,) (2, 3, 10) (1, 10)",
+        "{'quant_gemm': 4} True True True True",
+        "{'quant_blas': 4} True True True True",
+    ], done.stderr

@@ -144,13 +144,15 @@ def test_memory_beside_the_weights_is_bounded_by_pieces(name, monkeypatch):
     piece = 8
     limit = 128 * MB * piece // quant_pack._PIECE
     monkeypatch.setattr(quant_pack, "_PIECE", piece)
-    raw = random_raw(name, 3, 70, 5 * BLOCK // get(name).block + (get(name).block < BLOCK))
-    with Alive(raw) as packing:
-        packed = pack(raw, name)
-    assert 0 < packing.most - packed.nbytes < limit
-    with Alive(packed.tiles) as unpacking:
-        back = unpack(packed)
-    assert 0 < unpacking.most - back.numel() < limit
+    blocks = BLOCK // get(name).block
+    for shape in ((3, 70, 5 * blocks - (blocks > 1)), (9, 2, blocks), (2, 40 * blocks)):
+        raw = random_raw(name, *shape)
+        with Alive(raw) as packing:
+            packed = pack(raw, name)
+        assert 0 < packing.most - packed.nbytes < limit
+        with Alive(packed.tiles) as unpacking:
+            back = unpack(packed)
+        assert 0 < unpacking.most - back.numel() < limit
 
 
 @pytest.mark.parametrize(
@@ -171,13 +173,13 @@ def test_what_is_not_rows_of_bytes_is_refused(raw, words):
 
 
 def test_a_row_that_ends_inside_a_block_is_refused():
-    with pytest.raises(FormatError, match="^Q4_K: a row of 143 bytes is not a whole number of blocks of 144 bytes$"):
+    with pytest.raises(FormatError, match=r"^Q4_K: a row of 143 bytes is not a whole number of blocks of 144 bytes$"):
         pack(torch.zeros(1, 143, dtype=torch.uint8), "Q4_K")
 
 
 @pytest.mark.parametrize("shape", [(5, 144), (2, 7, 144)])
 def test_an_odd_number_of_gated_rows_is_refused(shape):
-    with pytest.raises(ShapeError, match=f"^Q4_K: {shape[-2]} rows of gated weights; they are n gates and then n ups$"):
+    with pytest.raises(ShapeError, match=f"Q4_K: {shape[-2]} rows of gated weights; they are n gates and then n ups"):
         pack(torch.zeros(shape, dtype=torch.uint8), "Q4_K", gated=True)
 
 
