@@ -61,6 +61,8 @@ SETTINGS: dict[str, Setting] = {
         Setting("COMMIT", _commit, None, "40 hexadecimal digits", "the commit that these sources are a copy of, where no git is there to say so"),
         Setting("CPU_KERNELS", _flag, True, "0 or 1", "0 takes the compiled CPU kernels out of dispatch"),
         Setting("SKINNY", _flag, True, "0 or 1", "0 takes the skinny GPU kernel out of dispatch, and linear runs on BLAS"),
+        Setting("QUANT_GEMV", _flag, True, "0 or 1", "0 takes the GPU kernel that multiplies packed weights out of dispatch"),
+        Setting("QUANT_GEMM", _flag, True, "0 or 1", "0 takes the GPU kernel that unpacks weights in front of BLAS out of dispatch"),
         Setting("REFERENCE", _flag, True, "0 or 1", "0 takes the reference kernels out of dispatch"),
     )
 }
