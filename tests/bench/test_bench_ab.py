@@ -11,7 +11,8 @@ from support.runs import QUIET
 
 from lanewise.bench import manifest as manifests
 from lanewise.bench import stats, trees
-from lanewise.bench.ab import Command, CommandPlan, _argv, _ran, bench_commands
+from lanewise.bench.ab import Command, CommandPlan, _argv, bench_commands
+from lanewise.bench.process import ran
 from lanewise.errors import EvidenceError
 
 METRIC = r"value (\S+)"
@@ -187,8 +188,8 @@ def test_a_commit_of_a_python_project_has_it_installed_in_an_environment_of_its_
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
     made = trees.tree_of(trees.commit_id("HEAD", repository), repository)
     for shell, said in (("cd / && python -m tinyab", "value 4"), ("python -c 'import sys; print(sys.prefix)'", str(made.environment))):
-        code, out, err = _ran(_argv(Command(shell, "HEAD"), made), made.folder, 60)
-        assert (code, out.strip()) == (0, said), err
+        done = ran(_argv(Command(shell, "HEAD"), made), made.folder, 60)
+        assert (done.code, done.out.strip()) == (0, said), done.err
 
 
 def test_a_commit_that_cannot_be_installed_is_refused(repository):
