@@ -1,7 +1,7 @@
-"""The GPU's quantization of activations in Triton's interpreter, case by case against the definition in numpy: `python -m support.act_quant`.
+"""The GPU's quantization of activations, case by case against the definition in numpy: `python -m support.act_quant WHAT`, in tests/.
 
-Triton reads TRITON_INTERPRET when it is imported, so this is a process of its own. It prints a JSON object: of the kernel and of each mutant of it,
-of every case that is not right, what is wrong.
+kernel: every case, in Triton's interpreter; cuda: every case, on a card; mutants: wrong kernels, in the interpreter. Triton reads TRITON_INTERPRET
+when it is imported, so this is a process of its own. It writes a JSON object: of every case what is wrong, of every mutant what was noticed.
 """
 
 import importlib.util
@@ -20,6 +20,7 @@ import torch
 from lanewise.arch import TARGETS
 from lanewise.formats.activations import SLACK, ZERO_BELOW, quantize_q8_0, quantize_q8_k
 from lanewise.kernels.gpu import act_quant, chain
+from lanewise.kernels.gpu import device as devices
 from lanewise.oracle import rms_norm, rms_norm_bound
 from lanewise.prove import interpreter
 from lanewise.prove.memory import Guarded
@@ -131,29 +132,32 @@ def cases() -> Iterator[Case]:
     yield Case("q8_0", 2, 288, "f32", "huge", norm="f32")
 
 
-def wrong(case: Case, module=act_quant) -> str:
+def wrong(case: Case, module=act_quant, device: str = "cpu") -> str:
     """What is wrong with what a module makes of a case; empty where nothing is."""
-    x = Guarded((case.m, case.k), (case.k if case.stride < 0 else case.stride, 1), TYPES[case.dtype], torch.device("cpu"), case.offset)
+    x = Guarded((case.m, case.k), (case.k if case.stride < 0 else case.stride, 1), TYPES[case.dtype], torch.device(device), case.offset)
     for row, values in zip(x.tensor, _x(case), strict=True):  # one after the other: rows may share elements
         row.copy_(torch.from_numpy(values))
     x.seal()
     norm, eps = None, case.eps
     if case.norm:
-        norm = torch.from_numpy(np.random.default_rng(1).uniform(0.5, 2, case.k).astype(F32)).to(TYPES[case.norm])
+        norm = torch.from_numpy(np.random.default_rng(1).uniform(0.5, 2, case.k).astype(F32)).to(device, TYPES[case.norm])
         if case.rows in WHOLE:
-            square, mean = WHOLE[case.rows][1] ** 2, x.tensor[0].float().square().sum() / case.k
+            square, mean = WHOLE[case.rows][1] ** 2, x.tensor[0].cpu().float().square().sum() / case.k
             eps = float(square - mean)
             assert float(mean + torch.tensor(eps)) == square
     with _guarded(module, case.many) as made:
-        a = module.act_quant(x.tensor, case.kind, norm=norm, eps=eps, arch=WAVES[case.wave])
+        a = module.act_quant(
+            x.tensor, case.kind, norm=norm, eps=eps, arch=WAVES[case.wave] if device == "cpu" else devices.row(devices.named(x.tensor.device)[0])
+        )
         found = [text for one in made for text in (one.overrun(),) if text]
     if x.broken():
         found.append(f"x: {x.broken()}")
+    a = module.Activations(a.kind, a.m, a.k, a.q.cpu(), a.d.cpu(), a.sums.cpu())
     if norm is not None and case.rows == "normal":
-        found += _beyond_the_bound(x.tensor, norm, eps, a, module, case)
+        found += _beyond_the_bound(x.tensor.cpu(), norm.cpu(), eps, a, module, case)
     else:
         wide = x.tensor if norm is None else chain._normed(x.tensor, norm, eps)
-        found += _not_the_definition(wide.float().numpy(), a, module)
+        found += _not_the_definition(wide.cpu().float().numpy(), a, module)
     return "; ".join(found)
 
 
@@ -189,32 +193,42 @@ def _not_the_definition(x: np.ndarray, a, module) -> Iterator[str]:
     if a.kind == "q8_0":
         sums[~np.isfinite(want.d)] = 0
     token, block, u, p, c, j = _places(m, k)
-    q = np.zeros((m, blocks, 256), np.int8)
-    q[token, block, (c * 16 + u * 2 + p) * 4 + j] = want.q
-    if a.q.shape != (m, blocks, 64) or a.q.dtype != torch.int32 or not np.array_equal(a.q.numpy().view(np.int8), q):
-        yield "q"
+    octets = -(-m // 8)
     untouched = torch.tensor(0x7FC5D5D5, dtype=torch.int32).numpy()
-    pairs = -(-m // 2)
+
+    def laid(*inner: int) -> np.ndarray:
+        """int32[octets, blocks, *inner], where a token's own places (inner's axis of 8) are 0 and what nobody may write is as it was."""
+        bits = np.full((octets, blocks, *inner), untouched)
+        of_token = np.moveaxis(bits, 2 + inner.index(8), 1)
+        for t in range(m):
+            of_token[t // 8, t % 8] = 0
+        return bits
+
+    words = laid(4, 8, 4, 4)
+    q = words.view(np.int8).reshape(octets, blocks, 4, 8, 4, 4, 4)
+    q[token // 8, block, u // 2, token % 8, c, u % 2 * 2 + p, j] = want.q
+    if a.q.dtype != torch.int32 or a.q.shape != words.shape or not np.array_equal(a.q.numpy(), words):
+        yield "q"
     if a.kind == "q8_0":
-        group = slice(None, None, 32)
+        t, b, unit = (one[:, ::32] for one in (token, block, u))
         for name, got, values in (("d", a.d, want.d), ("sums", a.sums, sums)):
-            bits = np.full((pairs, blocks, 4, 2, 2), untouched)
-            for t in range(m):
-                bits[t // 2, :, :, t % 2, :] = 0
-            t, b, unit = (one[:, group] for one in (token, block, u))
-            bits[t // 2, b, unit // 2, t % 2, unit % 2] = values.view(np.int32)
+            bits = laid(4, 8, 2)
+            bits[t // 8, b, unit // 2, t % 8, unit % 2] = values.view(np.int32)
             if got.dtype != torch.float32 or got.shape != bits.shape or not np.array_equal(got.view(torch.int32).numpy(), bits):
                 yield name
     else:
-        bits = np.full((pairs, blocks, 2), untouched)
+        bits = laid(8)
         t, b = token[:, ::256], block[:, ::256]
-        bits[t // 2, b, t % 2] = want.d.view(np.int32)
+        bits[t // 8, b, t % 8] = want.d.view(np.int32)
         if a.d.dtype != torch.float32 or a.d.shape != bits.shape or not np.array_equal(a.d.view(torch.int32).numpy(), bits):
             yield "d"
-        halves = np.zeros((m, blocks, 24), np.int16)
-        halves[:, :, :8] = want.sums.reshape(m, blocks, 8, 2).sum(-1)
-        halves[:, :, 8:] = want.sums.reshape(m, blocks, 16)
-        if a.sums.dtype != torch.int32 or a.sums.shape != (m, blocks, 12) or not np.array_equal(a.sums.numpy().view(np.int16), halves):
+        bits = laid(3, 8, 4)
+        halves = bits.view(np.int16).reshape(octets, blocks, 3, 8, 8)
+        of = want.sums.reshape(m, blocks, 16)
+        for t in range(m):
+            halves[t // 8, :, 0, t % 8] = of[t].reshape(blocks, 8, 2).sum(-1)
+            halves[t // 8, :, 1:, t % 8] = of[t].reshape(blocks, 2, 8)
+        if a.sums.dtype != torch.int32 or a.sums.shape != bits.shape or not np.array_equal(a.sums.numpy(), bits):
             yield "sums"
     for name, got, values in zip(("q", "d", "sums"), module.plain(a), (want.q, want.d, sums), strict=True):
         if got.shape != values.shape or got.numpy().dtype != values.dtype or got.contiguous().numpy().tobytes() != values.tobytes():
@@ -287,14 +301,16 @@ def _few(norm: bool) -> list[Case]:
 
 def main() -> None:
     warnings.filterwarnings("ignore", category=RuntimeWarning)
-    assert interpreter.on()
-    interpreter.mend()
-    if sys.argv[1] == "kernel":
-        found = {str(case): wrong(case) for case in cases()}
+    (what,) = sys.argv[1:]
+    assert interpreter.on() == (what != "cuda")
+    if interpreter.on():
+        interpreter.mend()
+    if what in ("kernel", "cuda"):
+        found = {str(case): wrong(case, device="cuda" if what == "cuda" else "cpu") for case in cases()}
     else:
         with tempfile.TemporaryDirectory() as folder:
             found = {name: _noticed(changed(Path(folder), texts), "normalised" in name or "the norm" in name) for name, texts in MUTANTS.items()}
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 
 def _noticed(module, norm: bool) -> str:

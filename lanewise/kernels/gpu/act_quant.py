@@ -43,11 +43,12 @@ class Activations:
     """x[m,k] as int8, in blocks of 256 columns; blocks = ceil(k/256). Column k = 256b + 32u + 16p + 4c + j: u 0..7, p 0..1, c 0..3, j 0..3.
 
     kind: "q8_0" (a scale for 32 columns) or "q8_k" (for 256)
-    q:    int32[m, blocks, 64]: word 16c + 2u + p holds the q of j = 0..3, j = 0 lowest; zero from column k on
-    d:    float32; q8_0: [ceil(m/2), blocks, 4, 2, 2], indexed [token//2, b, u//2, token%2, u%2], zero from column k on;
-          q8_k: [ceil(m/2), blocks, 2], indexed [token//2, b, token%2]. Of an odd m nothing is written for the last token's partner
-    sums: q8_0: float32 like d: d times the sum of the 32 q, rounded once; q8_k: int32[m, blocks, 12], two int16 a word, the first in the lower
-          half: words 0..3 sums of 32 q (u), words 4..11 sums of 16 (2u + p). Zero where d is NaN
+    Tokens go by eight, token = 8o + r, as a matrix unit takes them; nothing is written for tokens from m on.
+
+    q:    int32[ceil(m/8), blocks, 4, 8, 4, 4], indexed [o, b, u//2, r, c, 2 (u%2) + p]: the q of j = 0..3, j = 0 lowest; zero from column k on
+    d:    float32; q8_0: [ceil(m/8), blocks, 4, 8, 2], indexed [o, b, u//2, r, u%2], zero from column k on; q8_k: [ceil(m/8), blocks, 8]
+    sums: q8_0: float32 like d: d times the sum of the 32 q, rounded once; q8_k: int32[ceil(m/8), blocks, 3, 8, 4], two int16 a word, the first in
+          the lower half: [o, b, 0, r] sums of 32 q (u), [o, b, 1 and 2, r] sums of 16 (2u + p). Zero where d is NaN
     """
 
     kind: str
@@ -67,11 +68,11 @@ def act_quant(x: torch.Tensor, kind: str, *, norm: torch.Tensor | None = None, e
     _require(x, kind, norm)
     m, k = x.shape
     blocks = triton.cdiv(k, _BLOCK)
-    pairs = triton.cdiv(m, 2)
+    octets = triton.cdiv(m, 8)
     small = kind == "q8_0"
-    q = _new((m, blocks, 64), torch.int32, x.device)
-    d = _new((pairs, blocks, 4, 2, 2) if small else (pairs, blocks, 2), torch.float32, x.device)
-    sums = _new(d.shape if small else (m, blocks, 12), torch.float32 if small else torch.int32, x.device)
+    q = _new((octets, blocks, 4, 8, 4, 4), torch.int32, x.device)
+    d = _new((octets, blocks, 4, 8, 2) if small else (octets, blocks, 8), torch.float32, x.device)
+    sums = _new(d.shape if small else (octets, blocks, 3, 8, 4), torch.float32 if small else torch.int32, x.device)
     made = Activations(kind, m, k, q, d, sums)
     if m == 0 or k == 0:
         return made
@@ -91,12 +92,13 @@ def act_quant(x: torch.Tensor, kind: str, *, norm: torch.Tensor | None = None, e
 
 def plain(a: Activations) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(q int8[m,k], d float32[m, groups], sums) in the order of columns: sums float32[m, k/32] of q8_0, int16[m, k/16] of q8_k."""
-    m, blocks, pairs = a.m, a.q.shape[1], a.d.shape[0]
-    q = a.q.view(torch.int8).reshape(m, blocks, 4, 8, 2, 4).permute(0, 1, 3, 4, 2, 5).reshape(m, blocks * _BLOCK)[:, : a.k]
+    octets, blocks, m = a.q.shape[0], a.q.shape[1], a.m
+    q = a.q.view(torch.int8).reshape(octets, blocks, 4, 8, 4, 2, 2, 4).permute(0, 3, 1, 2, 5, 6, 4, 7).reshape(8 * octets, blocks * _BLOCK)
     if a.kind == "q8_0":
-        d, sums = (one.permute(0, 3, 1, 2, 4).reshape(2 * pairs, blocks * 8)[:m, : a.k // 32] for one in (a.d, a.sums))
-        return q, d, sums
-    return q, a.d.permute(0, 2, 1).reshape(2 * pairs, blocks)[:m], a.sums.view(torch.int16)[:, :, 8:].reshape(m, blocks * 16)
+        d, sums = (one.permute(0, 3, 1, 2, 4).reshape(8 * octets, blocks * 8)[:m, : a.k // 32] for one in (a.d, a.sums))
+        return q[:m, : a.k], d, sums
+    sixteen = a.sums.view(torch.int16)[:, :, 1:].permute(0, 3, 1, 2, 4).reshape(8 * octets, blocks * 16)
+    return q[:m], a.d.permute(0, 2, 1).reshape(8 * octets, blocks)[:m], sixteen[:m]
 
 
 def _require(x: torch.Tensor, kind: str, norm: torch.Tensor | None) -> None:
@@ -188,19 +190,19 @@ def _quantize(x, norm, q, d, sums, k, blocks, x_row, eps,
     code = (product + _ROUND).to(tl.int32, bitcast=True) - _ROUND_BITS
     word = tl.where(none, 0, tl.sum((code & 0xFF) << (j * 8), 4, keep_dims=True))
     inside = block < blocks
-    tl.store(q + token * blocks * 64 + (block * 64 + c * 16 + u * 2 + p), word, mask=inside)
+    octet, r = token >> 3, (token & 7).to(tl.int32)
+    tl.store(q + octet * blocks * 512 + (block * 512 + (u >> 1) * 128 + r * 16 + c * 4 + (u & 1) * 2 + p), word, mask=inside)
     scale = tl.div_rn(amax, 127.0).to(tl.int32, bitcast=True)
     scale = tl.where(broken, _NAN_BITS, tl.where(none, 0, scale)).to(tl.float32, bitcast=True)
     sixteen = tl.where(none, 0, tl.sum(tl.sum(code, 4, keep_dims=True), 1, keep_dims=True))
     thirty_two = tl.sum(sixteen, 3, keep_dims=True)
-    pair, partner = token >> 1, token & 1
     once = inside & (c == 0)
     if SMALL:
-        at = pair * blocks * 16 + partner * 2 + (block * 16 + (u & 6) * 2 + (u & 1) + c * 0)
+        at = octet * blocks * 64 + (block * 64 + (u >> 1) * 16 + r * 2 + (u & 1) + c * 0)
         tl.store(d + at, scale, mask=once)
         tl.store(sums + at, tl.where(none, 0.0, scale * thirty_two.to(tl.float32)), mask=once)
     else:
-        tl.store(d + pair * blocks * 2 + partner + (block * 2 + (u + c) * 0), scale, mask=once & (u == 0))
-        sums_at = sums + token * blocks * 24 + (block * 24 + c * 0)
+        tl.store(d + octet * blocks * 8 + r + (block * 8 + (u + c) * 0), scale, mask=once & (u == 0))
+        sums_at = sums + octet * blocks * 192 + (block * 192 + r * 8 + c * 0)
         tl.store(sums_at + (u & 7), thirty_two.to(tl.int16), mask=once)
-        tl.store(sums_at + (8 + u * 2 + p), sixteen.to(tl.int16), mask=once)
+        tl.store(sums_at + (64 + (u >> 2) * 64 + (u & 3) * 2 + p), sixteen.to(tl.int16), mask=once)
