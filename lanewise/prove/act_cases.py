@@ -26,6 +26,8 @@ _DTYPES = ("bf16", "f16", "f32")
 _KINDS = ("q8_0", "q8_k")
 _TOKENS = (1, 2, 3, 5, 8, 33)
 _BLOCKS = (1, 2, 3, 5, 7, 16, 33)
+_PROGRAMS = 24  # of the interpreter, for one case
+_LONG = "more programs than the interpreter has time for"
 _SIZES = (1e-8, 1.0, 2000.0, 60000.0)
 
 
@@ -41,12 +43,12 @@ class ActCase:
     layout: str = "rows"
     norm: str = ""  # the dtype of the norm's weight, where there is a norm
     size: float = 1.0
-    device_only: str = ""
+    device_only: str = ""  # why the CPU does not run it
 
     @property
     def heavy(self) -> bool:
         """Whether a card needs gigabytes for it."""
-        return bool(self.device_only) or self.layout == "far rows"
+        return self.device_only not in ("", _LONG) or self.layout == "far rows"
 
     def __str__(self) -> str:
         plain = {f.name: f.default for f in fields(self)}
@@ -63,12 +65,13 @@ def _classes() -> Iterator[ActCase]:
 def _shapes() -> Iterator[ActCase]:
     for kind in _KINDS:
         for i, (m, count) in enumerate(product(_TOKENS, _BLOCKS)):
-            if m * count <= 64:
-                yield ActCase(kind, m, count * (256 if kind == "q8_k" or i % 2 else 32), _DTYPES[i % 3], VALUES[i % 8])
+            k = count * (256 if kind == "q8_k" or i % 2 else 32)
+            yield ActCase(kind, m, k, _DTYPES[i % 3], VALUES[i % 8], device_only=_LONG if m * count > _PROGRAMS else "")
         yield ActCase(kind, 0, 512)
         yield ActCase(kind, 3, 0)
         # a program takes several blocks, and the last has some that are not there
-        yield ActCase(kind, 34, 33 * 256, "bf16", "of many sizes")
+        yield ActCase(kind, 34, 33 * 256, "bf16", "of many sizes", device_only=_LONG)
+        yield ActCase(kind, 205, 5 * 256, "bf16", "of many sizes", device_only=_LONG)
 
 
 def _layouts() -> Iterator[ActCase]:

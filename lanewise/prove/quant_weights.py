@@ -47,9 +47,9 @@ def _halves(rng: np.random.Generator, blocks: Any, field: str, values: str) -> N
     sign = rng.choice([-1.0, 1.0], blocks.shape)
     if values == "exact":
         if field == "m":  # Q4_1's and Q5_1's minimum is no product
-            return (rng.integers(-8, 9, blocks.shape) * 2.0**_STEP).astype(np.float16)
-        return (sign * 2.0 ** (_STEP + rng.integers(0, 2, blocks.shape))).astype(np.float16)
-    return (sign * rng.uniform(1, 2, blocks.shape)).astype(np.float16)
+            return np.asarray(rng.integers(-8, 9, blocks.shape) * 2.0**_STEP, np.float16)
+        return np.asarray(sign * 2.0 ** (_STEP + rng.integers(0, 2, blocks.shape)), np.float16)
+    return np.asarray(sign * rng.uniform(1, 2, blocks.shape), np.float16)
 
 
 def _level(blocks: Any, raw: NDArray[np.uint8], name: str, k: int) -> None:
