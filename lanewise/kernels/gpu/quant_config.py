@@ -78,7 +78,7 @@ def candidates(arch: Arch, fmt: str, m: int, n: int, k: int) -> tuple[QuantConfi
 
 def _tiles(m: int, n: int, k: int) -> Iterator[QuantConfig]:
     blocks, panels = -(-k // 256), -(-n // 16)
-    for warps, splits, ahead, tokens in product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4, 8), (8, 16, 32, 64)):
+    for warps, splits, ahead, tokens in product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4, 7, 8), (8, 16, 32, 64)):
         if warps * splits > STRANDS or warps * splits > 2 * blocks or tokens >= 2 * max(8, m) or (splits > 1 and panels > 264):
             continue
         tiles, strands = -(-blocks // (warps * splits)), STRANDS // (warps * splits)
