@@ -62,6 +62,8 @@ SETTINGS: dict[str, Setting] = {
         Setting("WITNESS", str, None, "a file", "add a line of JSON to this file for each model that ran: kernels, steps, hashes of tokens"),
         Setting("CPU_KERNELS", _flag, True, "0 or 1", "0 takes the compiled CPU kernels out of dispatch"),
         Setting("SKINNY", _flag, True, "0 or 1", "0 takes the skinny GPU kernel out of dispatch, and linear runs on BLAS"),
+        Setting("QUANT_GEMV", _flag, True, "0 or 1", "0 takes the GPU kernel that multiplies packed weights out of dispatch"),
+        Setting("QUANT_GEMM", _flag, True, "0 or 1", "0 takes the GPU kernel that unpacks weights in front of BLAS out of dispatch"),
         Setting("REFERENCE", _flag, True, "0 or 1", "0 takes the reference kernels out of dispatch"),
     )
 }

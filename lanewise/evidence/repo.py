@@ -22,7 +22,7 @@ _GIT_SECONDS = 60
 _PACKAGE = "lanewise"
 # What the machine code of a kernel and the bytes that it reads are made of; for a model also how it becomes a step.
 _OF_KERNELS = (f"{_PACKAGE}/kernels/", f"{_PACKAGE}/formats/", f"{_PACKAGE}/arch.py")
-_OF_GPUS = (f"{_PACKAGE}/kernels/gpu/", f"{_PACKAGE}/ops.py", f"{_PACKAGE}/dispatch.py", f"{_PACKAGE}/arch.py")
+_OF_GPUS = (f"{_PACKAGE}/kernels/gpu/", f"{_PACKAGE}/ops/", f"{_PACKAGE}/dispatch.py", f"{_PACKAGE}/arch.py")
 _OF_MODELS = (*_OF_KERNELS, f"{_PACKAGE}/models/", f"{_PACKAGE}/backends/")
 _CLOCK = timedelta(minutes=5)  # how far the clocks of two machines may lie apart
 _SHOWN = 4  # files of one kind that are named; of the others the number is given

@@ -14,7 +14,8 @@ def laid_out(ttgir: str, layout: str) -> bool:
     """Whether every mma in a kernel's TTGIR works on tiles of a layout, which is given as there, with patterns for numbers."""
     pattern = re.compile(re.sub(r"([\[\]])", r"\\\1", layout))
     layouts = dict(re.findall(r"^(#\w+) = (#ttg\.blocked<.*>)", ttgir, re.MULTILINE))
-    used = re.findall(r"tt\.elementwise_inline_asm .*mma\.sync.*-> tensor<[0-9x]+xf32, (#\w+)>", ttgir)
+    results = re.findall(r"tt\.elementwise_inline_asm .*mma\.sync.*-> (tensor<.*>) loc", ttgir)
+    used = [name for result in results for name in re.findall(r"tensor<[0-9x]+x[fi]32, (#\w+)>", result)]
     return bool(used) and all(pattern.search(layouts.get(name, "")) for name in used)
 
 

@@ -1,0 +1,97 @@
+"""How the quantized kernels are cut: what one program does, chosen by a table for each target, format and shape."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from lanewise.arch import Arch
+from lanewise.errors import ShapeError
+
+__all__ = ["BODIES", "STRANDS", "QuantConfig", "candidates", "default"]
+
+BODIES = ("tiles", "dots", "blas")
+STRANDS = 8  # sums that a row's blocks are spread over, whatever the cut, and added in one order: all cuts give the same bits
+_MOST_TOKENS = {"tiles": 64, "dots": 8}
+_TILES_M = 64  # tokens up to which tiles are the faster ones
+_WARPS = 2048  # that a large card takes at a time
+_RANGES = (("warps", 1, STRANDS, True), ("ahead", 1, 16, False), ("tokens", 1, 64, True), ("splits", 1, STRANDS, True))
+
+
+@dataclass(frozen=True, slots=True)
+class QuantConfig:
+    """One way to run `quant_linear` on packed weights. Every one is right for every shape, and those of one body give the same bits.
+
+    body:   "tiles" (8 tokens at a time by the int8 matrix unit, NVIDIA from sm_80 on), "dots" (4-way int8 dots, a token at a time),
+            or "blas" (the weights dequantized in front of the vendor's library)
+    warps:  of a program; its blocks of 256 columns lie side by side over them
+    ahead:  tiles of w that a warp loads before anything else; it holds as many in registers until the end
+    tokens: of a program
+    splits: programs along k, whose sums a second kernel adds
+
+    Raises ShapeError for what cannot be cut.
+    """
+
+    body: str
+    warps: int = 8
+    ahead: int = 2
+    tokens: int = 8
+    splits: int = 1
+
+    def __post_init__(self) -> None:
+        if self.body not in BODIES:
+            raise ShapeError(f"body {self.body!r} of a configuration; bodies are {', '.join(BODIES)}")
+        for name, least, most, power in _RANGES:
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most or (power and value & (value - 1)):
+                raise ShapeError(f"{name}={value!r} of a configuration; it takes {'a power of two' if power else 'a number'} from {least} to {most}")
+        if self.warps * self.splits > STRANDS:
+            raise ShapeError(f"warps={self.warps}, splits={self.splits} of a configuration; together they are at most {STRANDS}")
+        if self.body == "tiles" and self.tokens < 8:
+            raise ShapeError(f"tokens={self.tokens} of tiles; the matrix unit takes 8 at a time")
+        if self.tokens > _MOST_TOKENS.get(self.body, 64):
+            raise ShapeError(f"tokens={self.tokens} of {self.body}; it takes up to {_MOST_TOKENS[self.body]}")
+
+    def __str__(self) -> str:
+        if self.body == "blas":
+            return self.body
+        return f"{self.body} warps={self.warps} ahead={self.ahead} tokens={self.tokens}" + (f" splits={self.splits}" if self.splits > 1 else "")
+
+
+def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:
+    """What should do well on a target that nobody has measured."""
+    blocks, panels = -(-k // 256), -(-n // 16)
+    if arch.mma16:
+        if m > _TILES_M:
+            return QuantConfig("blas")
+        # enough warps for the card, and few tiles each; many warps in a program leave no registers to hold more than one
+        warps = min(STRANDS, 1 << max(1, (_WARPS // max(1, panels)).bit_length() - 1), 1 << (blocks - 1).bit_length())
+        tiles = -(-blocks // warps)
+        ahead = tiles if tiles <= 2 else STRANDS // warps
+        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16 if m <= 16 else 32)
+    if m > 32:
+        return QuantConfig("blas")
+    return QuantConfig("dots", 8 if blocks >= 8 else 4, 1, 1 if m == 1 else 2 if m == 2 else 4)
+
+
+def candidates(arch: Arch, fmt: str, m: int, n: int, k: int) -> tuple[QuantConfig, ...]:
+    """Everything worth measuring at a shape; BLAS last."""
+    found = [*_tiles(m, n, k)] if arch.mma16 else [*_dots(m, n, k)]
+    return (*dict.fromkeys(found), QuantConfig("blas"))
+
+
+def _tiles(m: int, n: int, k: int) -> Iterator[QuantConfig]:
+    blocks, panels = -(-k // 256), -(-n // 16)
+    for warps, splits, ahead, tokens in product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4, 7, 8), (8, 16, 32, 64)):
+        if warps * splits > STRANDS or warps * splits > 2 * blocks or tokens >= 2 * max(8, m) or (splits > 1 and panels > 264):
+            continue
+        tiles, strands = -(-blocks // (warps * splits)), STRANDS // (warps * splits)
+        if ahead > max(tiles, 1) or (ahead < tiles and ahead % strands) or (ahead > 4 and (tokens > 8 or ahead < tiles)):
+            continue
+        yield QuantConfig("tiles", warps, ahead, tokens, splits)
+
+
+def _dots(m: int, n: int, k: int) -> Iterator[QuantConfig]:
+    blocks = -(-k // 256)
+    for warps, ahead, tokens in product((1, 2, 4, 8), (1, 2), (1, 2, 4, 8)):
+        if warps <= 2 * blocks and tokens < 2 * m:
+            yield QuantConfig("dots", warps, ahead, tokens)
