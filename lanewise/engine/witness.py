@@ -40,7 +40,7 @@ def token_digest(sequences: Iterable[Iterable[int]]) -> str:
     """The SHA-256 of token ids, one line a sequence, in decimal with a blank between: anyone can write them so.
 
     >>> token_digest([[1, 2], [3]])[:12]
-    'b3d4bb4a6e37'
+    '0b7c61ec062a'
     """
     return hashlib.sha256("".join(" ".join(map(str, ids)) + "\n" for ids in sequences).encode()).hexdigest()
 
