@@ -25,7 +25,7 @@ __all__ = ["DTYPES", "FUSED", "OPS", "DType", "Guard", "Kernel", "Problem", "Ref
 # Every op that a decoder is made of and what it computes. m = tokens, n = output features, k = reduction.
 OPS: dict[str, str] = {
     "linear": "y[m,n] = x[m,k] @ w[n,k].T (+ bias[n]); optional: RMSNorm of x in front, SiLU(gate) * up and residual[m,n] behind",
-    "quant_linear": "y[m,n] = x[m,k] @ dequantize(w)[n,k].T (+ bias[n])",
+    "quant_linear": "y[m,n] = x[m,k] @ dequantize(w)[n,k].T (+ bias[n]); optional: what linear has in front and behind",
     "grouped_linear": "y[m,n] = x[m,k] @ w[expert[m],n,k].T",
     "embedding": "y[m,n] = w[token[m],n]",
     "rms_norm": "y[m,k] = x[m,k] / sqrt(mean(x[m,:]^2) + eps) * weight[k]",

@@ -8,6 +8,7 @@ from lanewise.backends.reference import ReferenceBackend  # isort: skip (its ker
 from lanewise.backends.cpu import kernels as _cpu_kernels  # noqa: F401  (importing it fills the registry)
 from lanewise.errors import DeviceError
 from lanewise.kernels.gpu import linear as _gpu_linear  # noqa: F401  (the same, for torch tensors)
+from lanewise.kernels.gpu import quant as _gpu_quant  # noqa: F401
 
 __all__ = ["DEVICES", "Backend", "Batch", "Distribution", "Progress", "Runner", "backend_for"]
 
@@ -24,6 +25,7 @@ DEVICES: dict[str, Callable[[], Backend]] = {"reference": ReferenceBackend, "cpu
 def backend_for(device: str) -> Backend:
     """The backend of a device name. Raises DeviceError, naming the devices that exist, for any other."""
     if not isinstance(device, str) or device not in DEVICES:
-        gpu = "; models do not run on GPUs yet, `linear` from PyTorch does" if str(device).split(":")[0] in ("cuda", "gpu", "hip", "rocm") else ""
+        is_gpu = str(device).split(":")[0] in ("cuda", "gpu", "hip", "rocm")
+        gpu = "; models do not run on GPUs yet, `linear` and `quant_linear` from PyTorch do" if is_gpu else ""
         raise DeviceError(f"device {device!r} is not available; available: {', '.join(DEVICES)}{gpu}")
     return DEVICES[device]()

@@ -6,6 +6,7 @@ from cli_fakes import lanewise, read
 from lanewise import arch, dispatch
 from lanewise.cli import targets
 from lanewise.contract import Guard, Kernel
+from lanewise.kernels.gpu.quant_config import default
 from lanewise.kernels.gpu.table import choose
 
 
@@ -75,8 +76,23 @@ def test_on_a_cpu_it_is_about_numpy_arrays_unless_tensors_are_meant():
     assert "reference_linear refuses (numpy): operands are torch tensors" in done.stdout
 
 
+def test_of_quantized_weights_it_says_which_kernel_and_how_and_every_refusal(monkeypatch):
+    asked = ("explain", "quant_linear", "--arch", "sm_90", "--format", "Q4_K", "--m", "1", "--n", "4096", "--k", "4096")
+    lines = lanewise(*asked).stdout.splitlines()
+    config = default(arch.parse("sm_90"), "Q4_K", 1, 4096, 4096)
+    assert lines[:4] == [
+        "quant_linear m=1 n=4096 k=4096 f32 format=Q4_K on sm_90",
+        f"  quant_gemv (gpu) runs: {config} (default for wave32)",
+        "  quant_gemm (gpu) would accept, but comes later",
+        "  quant_blas (blas) would accept, but comes later",
+    ]
+    assert [line.split()[:2] for line in lines[4:]] == [["cpu_quant_linear", "refuses"], ["reference_quant_linear", "refuses"]]
+    monkeypatch.setenv("LANEWISE_QUANT_GEMV", "0")
+    assert "  quant_gemm (gpu) runs" in lanewise(*asked).stdout.splitlines()
+
+
 def test_without_a_kernel_the_exit_code_is_1_and_every_refusal_is_there():
-    done = lanewise("explain", "quant_linear", "--arch", "gfx942:xnack-", "--format", "q4_k", "--json")
+    done = lanewise("explain", "quant_linear", "--arch", "gfx942:xnack-", "--format", "q4_k", "--k", "100", "--json")
     assert done.exit_code == 1
     answer = read(done)
     assert (answer["chosen"], answer["problem"]["arch"], answer["problem"]["format"]) == (None, "gfx942:xnack-", "Q4_K")

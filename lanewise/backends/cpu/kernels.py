@@ -75,7 +75,7 @@ def _sample(*arguments: Any) -> int:
 
 register(Kernel("cpu_linear", "linear", _linear, (_CPU, NUMPY, _F32), "CPU_KERNELS", "cpu"), before="reference_linear")
 register(
-    Kernel("cpu_quant_linear", "quant_linear", _quant_linear, (_CPU, _F32, _FORMAT, _BLOCKS), "CPU_KERNELS", "cpu"),
+    Kernel("cpu_quant_linear", "quant_linear", _quant_linear, (_CPU, NUMPY, _F32, _FORMAT, _BLOCKS), "CPU_KERNELS", "cpu"),
     before="reference_quant_linear",
 )
 register(Kernel("cpu_attention", "attention", _attention, (_CPU, _F32, _HEAD), "CPU_KERNELS", "cpu"), before="reference_attention")

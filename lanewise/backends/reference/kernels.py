@@ -41,4 +41,4 @@ _BODIES: dict[str, Callable[..., Any]] = {
 }
 for _op, _body in _BODIES.items():
     register(Kernel(f"reference_{_op}", _op, _body, (_HOST, NUMPY, _F32), "REFERENCE"))
-register(Kernel("reference_quant_linear", "quant_linear", _quant_linear, (_HOST, _F32, _FORMAT, _BLOCKS), "REFERENCE"))
+register(Kernel("reference_quant_linear", "quant_linear", _quant_linear, (_HOST, NUMPY, _F32, _FORMAT, _BLOCKS), "REFERENCE"))

@@ -3,12 +3,11 @@
 Importing this loads neither torch nor triton: a machine without them can still ask what would run.
 """
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from lanewise import dispatch
 from lanewise.contract import Guard, Kernel, Problem
-from lanewise.kernels.gpu import device
+from lanewise.kernels.gpu.guards import GPU, GRAD, OUT, TENSORS, TRITON, X_INNER, described, on
 from lanewise.kernels.gpu.table import Choice, choose
 
 if TYPE_CHECKING:
@@ -20,17 +19,11 @@ __all__ = ["MOST_ROWS", "problem"]
 MOST_ROWS = 16
 _TYPES = ("bf16", "f16")
 
-_GPU = Guard("gpu", lambda p: p.arch.is_gpu, lambda p: f"{p.arch} is no GPU of AMD or NVIDIA; the kernel is written for theirs")
-_TRITON = Guard("triton", lambda p: p.arch.triton, lambda p: f"Triton does not compile for {p.arch}, as far as is known")
 _DTYPE = Guard("dtype", lambda p: p.dtype in _TYPES, lambda p: f"x and w are {p.dtype}; the kernel multiplies {' or '.join(_TYPES)}")
-_OUT = Guard("out", lambda p: p.out in (p.dtype, "f32"), lambda p: f"y is {p.out}; the kernel stores {p.dtype} or f32")
-_X_INNER = Guard("x_inner", lambda p: p.x_inner == 1, lambda p: f"neighbours in a row of x lie {p.x_inner} elements apart; the kernel needs 1")
 _W_INNER = Guard("w_inner", lambda p: p.w_inner == 1, lambda p: f"neighbours in a row of w lie {p.w_inner} elements apart; the kernel needs 1")
 _ROWS = Guard("rows", lambda p: p.m <= MOST_ROWS, lambda p: f"m={p.m}; the kernel takes up to {MOST_ROWS} rows, which share one pass over w")
 _EXTENT = Guard("extent", lambda p: max(p.n, p.k) < 2**29, lambda p: f"n={p.n}, k={p.k}; the kernel counts rows and columns of w in 32 bits")
-_GRAD = Guard("gradient", lambda p: not p.grad, "a gradient is wanted; the kernel has no backward")
 _TABLE = Guard("table", lambda p: _choice(p).config.body != "blas", lambda p: f"BLAS is the faster one here ({_choice(p).source})")
-_TENSORS = Guard("torch", lambda p: bool(p.torch), "operands are numpy arrays; this kernel takes torch tensors")
 
 
 def problem(
@@ -45,28 +38,8 @@ def problem(
 ) -> Problem:
     """The call as guards see it, with the target and the card of x's own device."""
     n, k = w.shape
-    name, card = device.named(x.device)
-    parts = (("norm", norm is not None), ("bias", bias is not None), ("gated", gated), ("residual", residual is not None))
-    return Problem(
-        "linear",
-        device.row(name),
-        x.numel() // k if k else x.shape[:-1].numel(),
-        n // 2 if gated else n,
-        k,
-        _name(x.dtype),
-        out=_name(out or x.dtype),
-        # where there is one element, its stride means nothing
-        x_inner=x.stride(-1) if k > 1 else 1,
-        w_inner=w.stride(-1) if k > 1 else 1,
-        fused=tuple(part for part, wanted in parts if wanted),
-        grad=grad,
-        torch=True,
-        card=card,
-    )
-
-
-def _name(dtype: "torch.dtype") -> str:
-    return str(dtype).removeprefix("torch.")
+    fused = {"norm": norm is not None, "bias": bias is not None, "gated": gated, "residual": residual is not None}
+    return described("linear", x, n // 2 if gated else n, k, out=out, fused=fused, grad=grad, w_inner=w.stride(-1))
 
 
 def _choice(p: Problem) -> Choice:
@@ -92,14 +65,11 @@ def _skinny(
     asked: Problem | None = None,
 ) -> "Tensor":
     """y[m,n] on x's own device and that device's current stream."""
-    import torch
-
     from lanewise.kernels.gpu.skinny import skinny
 
     asked = asked or problem(x, w, bias, residual, norm, gated, out)
     m = asked.m
-    # a launch goes to the current device, which need not be the tensors'
-    with torch.cuda.device(x.device) if x.is_cuda and x.device.index != torch.cuda.current_device() else nullcontext():
+    with on(x):
         y = skinny(
             x if x.dim() == 2 else x.reshape(m, asked.k),
             w,
@@ -123,8 +93,8 @@ def _blas(*operands: Any, constant_w: bool = False, asked: Problem | None = None
     return chain(*operands)
 
 
-_GUARDS = (_GPU, _TRITON, _DTYPE, _OUT, _X_INNER, _W_INNER, _ROWS, _EXTENT, _GRAD, _TABLE)
+_GUARDS = (GPU, TRITON, _DTYPE, OUT, X_INNER, _W_INNER, _ROWS, _EXTENT, GRAD, _TABLE)
 # They are asked first, whichever room was imported first.
 _rest = dispatch.kernels("linear")
-dispatch.register(Kernel("blas", "linear", _blas, (_TENSORS,), body="blas"), before=_rest[0].name if _rest else None)
+dispatch.register(Kernel("blas", "linear", _blas, (TENSORS,), body="blas"), before=_rest[0].name if _rest else None)
 dispatch.register(Kernel("skinny", "linear", _skinny, _GUARDS, "SKINNY", "gpu", _note), before="blas")

@@ -1,25 +1,15 @@
-"""What people call on torch tensors. Each call asks the tensors' own device for its target, and dispatch for a kernel.
+"""`linear`: y = act(rms_norm(x) @ w.T + bias) + residual on torch tensors."""
 
-`linear` is also `torch.ops.lanewise.linear`, an operator with a fake implementation: under torch.compile it stays one node of the graph,
-and whatever dispatch chooses runs when the graph does. There is no workspace and nothing is remembered between calls.
-"""
-
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from lanewise import dispatch
-from lanewise.contract import dtype as known
-from lanewise.errors import DeviceError, ShapeError
-
-try:
-    import torch
-    from torch import Tensor
-    from torch.autograd import forward_ad
-except ImportError:
-    raise DeviceError("lanewise.ops works on torch tensors, and torch is not installed; pip install 'lanewise[gpu]'") from None
-
+from lanewise.errors import ShapeError
 from lanewise.kernels.gpu.linear import problem
+from lanewise.ops.checks import of, require_behind, require_one_place, require_tensors, require_types, wants_gradient
 
 __all__ = ["linear"]
 
@@ -52,8 +42,8 @@ def linear(
     """
     if torch.compiler.is_compiling():
         return _OP(x, w, bias, residual, norm, eps, gated, out, constant_w)
-    _require_tensors(x=x, w=w, bias=bias, residual=residual, norm=norm)
-    if _wants_gradient(x, w, bias, residual, norm):
+    require_tensors("linear", ("x", "w"), x=x, w=w, bias=bias, residual=residual, norm=norm)
+    if wants_gradient(x, w, bias, residual, norm):
         return _run(x, w, bias, residual, norm, eps, gated, out, constant_w, grad=True)
     with torch._C._AutoDispatchBelowAutograd():  # spares a way through Python: nobody wants a gradient
         return _OP(x, w, bias, residual, norm, eps, gated, out, constant_w)
@@ -92,22 +82,10 @@ def _fake(
 
 
 def _differentiable(*args: Any, **named: Any) -> Tensor:
-    if _wants_gradient(*args, *named.values()):
+    if wants_gradient(*args, *named.values()):
         return _run(*args, **(named | {"grad": True}))
     with torch._C._AutoDispatchBelowAutograd():
         return _OP(*args, **named)
-
-
-def _wants_gradient(*args: Any) -> bool:
-    """Backward or, inside `dual_level` and `torch.func.jvp`, forward."""
-    forward = forward_ad._current_level >= 0
-    return forward or (torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in args))
-
-
-def _require_tensors(**operands: Any) -> None:
-    for name, t in operands.items():
-        if not isinstance(t, Tensor) and (t is not None or name in ("x", "w")):
-            raise ShapeError(f"{name} is a {type(t).__name__}; linear takes torch tensors")
 
 
 def _shape(
@@ -115,41 +93,17 @@ def _shape(
 ) -> tuple[int, ...]:
     """The shape of y. Raises ShapeError or DeviceError, in words, for operands that do not fit together."""
     if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
-        raise ShapeError(f"x is {_of(x)} and w {_of(w)}; they have to be [..., k] and [n, k] with one k")
+        raise ShapeError(f"x is {of(x)} and w {of(w)}; they have to be [..., k] and [n, k] with one k")
     if x.dtype is not w.dtype:
         raise ShapeError(f"x is {x.dtype} and w {w.dtype}; they have to be of one type")
-    known(str(x.dtype).removeprefix("torch."))
-    if out not in (None, x.dtype, torch.float32):
-        raise ShapeError(f"out is {out}; y is {x.dtype} like x, or torch.float32")
+    require_types(x, out)
     rows = w.shape[0]
     if gated and rows % 2:
-        raise ShapeError(f"w is {_of(w)}; a gated w has as many rows for the gate as for what it lets through")
-    lead, n = tuple(x.shape[:-1]), rows // 2 if gated else rows
-    for name, t, single, width in (("bias", bias, True, rows), ("residual", residual, False, n), ("norm", norm, True, w.shape[1])):
-        if t is None:
-            continue
-        if not (single and t.dim() == 1 and t.shape[0] == width) and (name == "norm" or not _is_row_each(t.shape, lead, width)):
-            allowed = " or ".join([f"[{width}]"] * single + [f"[{', '.join(map(str, (*lead, width)))}]"] * (name != "norm"))
-            raise ShapeError(f"{name} is {_of(t)}; it has to be {allowed}")
-        if t.dtype not in (x.dtype, torch.float32):
-            raise ShapeError(f"{name} is {t.dtype}; it has to be {x.dtype} like x, or torch.float32")
-    for name, t in (("x", x), ("w", w), ("bias", bias), ("residual", residual), ("norm", norm)):
-        if t is not None and t.layout is not torch.strided:
-            raise ShapeError(f"{name} is laid out as {t.layout}; linear takes strided tensors")
-        if t is not None and t.device != x.device:
-            raise DeviceError(f"{name} is on {t.device} and x on {x.device}; they have to be on one device")
+        raise ShapeError(f"w is {of(w)}; a gated w has as many rows for the gate as for what it lets through")
+    n = rows // 2 if gated else rows
+    lead = require_behind(x, rows, n, bias, residual, norm)
+    require_one_place("linear", x, w=w, bias=bias, residual=residual, norm=norm)
     return (*lead, n)
-
-
-def _is_row_each(shape: Sequence[int], lead: tuple[int, ...], width: int) -> bool:
-    """Whether it is [*lead, width] or [m, width]. Sizes are compared in their places alone: a compiled graph keeps what is compared as a guard."""
-    if len(shape) == len(lead) + 1 and shape[-1] == width and all(a == b for a, b in zip(shape, lead, strict=False)):
-        return True
-    return len(shape) == 2 and shape[1] == width and shape[0] == prod(lead)
-
-
-def _of(t: Tensor) -> str:
-    return f"[{', '.join(map(str, t.shape))}]"
 
 
 _LIBRARY = torch.library.Library("lanewise", "FRAGMENT")  # type: ignore[no-untyped-call]

@@ -1,0 +1,78 @@
+"""`nn.QuantLinear`: a layer with packed weights, its state, and what it refuses."""
+
+import pytest
+import torch
+from support.quant import raw_of
+
+from lanewise import dispatch, nn, ops
+from lanewise.errors import FormatError, ShapeError
+from lanewise.integrations import quantized
+from lanewise.kernels.gpu.quant_pack import pack, unpack
+
+M, N, K = 3, 5, 256
+pytestmark = pytest.mark.filterwarnings("ignore:quant_linear expands")
+
+
+def test_it_computes_what_the_op_does_and_promises_that_its_weights_rest(monkeypatch):
+    said, real = [], ops.quant_linear
+    monkeypatch.setattr(quantized.ops, "quant_linear", lambda *a, constant_w: said.append(constant_w) or real(*a, constant_w=constant_w))
+    x = torch.randn(2, M, K)
+    for gated in (False, True):
+        raw, bias = raw_of("Q4_K", 2 * N, K), torch.randn(2 * N)
+        layer = nn.QuantLinear(raw, "q4_k", bias, gated=gated)
+        with dispatch.witness() as ran:
+            assert torch.equal(layer(x), real(x, pack(raw, "Q4_K", gated), bias))
+        assert dict(ran) == {"quant_blas": 2}
+        assert torch.equal(unpack(layer.weight), raw)
+        assert layer(x).shape == (2, M, layer.out_features)
+    assert set(said) == {True}
+    assert str(layer) == "QuantLinear(in_features=256, out_features=5, format=Q4_K, gated=True)"
+
+
+def test_it_is_a_layer_of_torch():
+    layer, x = nn.QuantLinear(raw_of("Q5_0", N, K), "Q5_0", torch.randn(N)), torch.randn(M, K, requires_grad=True)
+    assert [*layer.parameters()] == []
+    layer(x).sum().backward()
+    assert x.grad.shape == x.shape
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), layer(x))
+    tiles = layer.tiles.clone()
+    layer.to(torch.bfloat16)
+    assert torch.equal(layer.tiles, tiles)
+    assert layer(x.bfloat16()).dtype is torch.bfloat16
+
+
+def test_its_state_becomes_another_layers(tmp_path):
+    layer, other = (nn.QuantLinear(raw_of("Q6_K", N, K, seed), "Q6_K", torch.randn(N)) for seed in (0, 1))
+    x = torch.randn(M, K)
+    assert not torch.equal(other(x), layer(x))
+    torch.save(layer.state_dict(), tmp_path / "state.pt")
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(other(x), layer(x))
+
+
+@pytest.mark.parametrize(("fmt", "n", "gated"), [("IQ4_NL", 10, False), ("Q4_0", 9, False), ("Q4_0", 10, True)])
+def test_state_of_tiles_that_mean_something_else_is_refused(fmt, n, gated):
+    """Tiles of 4-bit formats are of one size, as are those of 9 rows and of 10: their shape does not tell."""
+    state = nn.QuantLinear(raw_of("Q4_0", 10, K), "Q4_0").state_dict()
+    layer = nn.QuantLinear(raw_of(fmt, n, K), fmt, gated=gated)
+    assert layer.tiles.shape == state["tiles"].shape
+    with pytest.raises(FormatError, match=r"the state is of a layer with {'format': 'Q4_0'.*'out_features': 10.*; this one has"):
+        layer.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ((torch.zeros(2, 34), "Q8_0"), ShapeError, r"raw is float32 \[2, 34\]"),
+        ((torch.zeros(3, 2, 34, dtype=torch.uint8), "Q8_0"), ShapeError, r"raw is uint8 \[3, 2, 34\]; a layer has \[rows, row_bytes\]"),
+        ((torch.zeros(2, 33, dtype=torch.uint8), "Q8_0"), FormatError, "a row of 33 bytes is not a whole number of blocks"),
+        ((torch.zeros(2, 34, dtype=torch.uint8), "F16"), FormatError, "F16"),
+        ((torch.zeros(2, 34, dtype=torch.uint8), "Q8_0", torch.zeros(3)), ShapeError, r"bias is \[3\]; it has to be \[2\]"),
+        ((torch.zeros(2, 34, dtype=torch.uint8), "Q8_0", 1.0), ShapeError, r"bias is float; it has to be \[2\]"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rows_that_are_none_are_refused_in_words(given, error, words):
+    with pytest.raises(error, match=words):
+        nn.QuantLinear(*given)
