@@ -34,7 +34,7 @@ FAR = 1 << 30  # an expert that no process has memory for
 
 @dataclass(frozen=True)
 class Case:
-    """ids[tokens][top_k]; n rows of w (gated: n gates and n ups); own: x has a row for each pair; weights: their type; step: between ids in memory."""
+    """ids[tokens][top_k]; n rows of w (gated: of each half); own: x has a row for each pair; weights: their type; step: between ids in memory."""
 
     format: str
     k: int

@@ -70,7 +70,7 @@ def held(row) -> int:
 
 
 def dots(row, case) -> int:
-    """Of a warp's tiles: its 32 lanes have two columns of four codes of each of two rows in every unit, all of which one mma takes, or one of 16 columns."""
+    """Of a warp's tiles: in every unit a lane has four words, which of all lanes one mma takes, or two where a scale is that of 16 columns."""
     if row.mma16:
         return held(row) * UNITS * (32 // LAYOUTS[case.format].group)
     return held(row) * UNITS * WORDS * (TOGETHER if case.ordered else 1) if row.dot4 else 0

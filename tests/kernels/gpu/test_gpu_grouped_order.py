@@ -10,7 +10,8 @@ from lanewise.kernels.gpu.grouped_order import in_order
 def described(ids: torch.Tensor, experts: int) -> list[tuple[int, list[int]]]:
     """(expert, its pairs) of every octet that has some, as the order says; whatever else it says must be nothing."""
     order = in_order(ids, experts)
-    assert order.pairs.dtype == order.octets.dtype == torch.int32 and len(order.pairs) == 8 * len(order.octets)
+    assert order.pairs.dtype == order.octets.dtype == torch.int32
+    assert len(order.pairs) == 8 * len(order.octets)
     found = []
     for (expert, count), pairs in zip(order.octets.tolist(), order.pairs.view(-1, 8).tolist(), strict=True):
         assert [pair < 0 for pair in pairs] == [False] * count + [True] * (8 - count)
@@ -48,4 +49,4 @@ def test_ids_may_lie_apart():
 def test_no_step_waits_for_the_ids():
     with torch.device("meta"):
         order = in_order(torch.zeros(5, 8, dtype=torch.int32), 128)
-    assert order.pairs.shape == (8 * 40,) and order.octets.shape == (40, 2)
+    assert (order.pairs.shape, order.octets.shape) == ((8 * 40,), (40, 2))
