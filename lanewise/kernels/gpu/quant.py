@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["problem", "require_format"]
 
 _MOST_N, _MOST_K = 2**29, 2**23  # rows are counted in 32 bits, and the blocks of a row of x lie along the short side of a grid
-_EXPANDED: set[tuple[str, str]] = set()
+_EXPANDED: set[tuple[str, str, str]] = set()
 
 
 def _layout(p: Problem) -> str:
@@ -180,13 +180,13 @@ def _blas(
 
 def _warn(asked: Problem) -> None:
     """Say why no kernel reads the packed weights, the first time that it is so for a target and a format."""
-    key = (str(asked.arch), str(asked.format))
+    key = (asked.op, str(asked.arch), str(asked.format))
     if key in _EXPANDED:
         return
     _EXPANDED.add(key)
-    refusals = (kernel.refusal(asked) for kernel in dispatch.kernels("quant_linear") if kernel.body == "gpu")
+    refusals = (kernel.refusal(asked) for kernel in dispatch.kernels(asked.op) if kernel.body == "gpu")
     reasons = "; ".join(dict.fromkeys(refusal.why for refusal in refusals if refusal))
-    warnings.warn(f"quant_linear expands {asked.format} weights to {asked.dtype} at every call on {asked.arch}: {reasons}", stacklevel=2)
+    warnings.warn(f"{asked.op} expands {asked.format} weights to {asked.dtype} at every call on {asked.arch}: {reasons}", stacklevel=2)
 
 
 _GUARDS = (GPU, TRITON, _FORMAT, _BLOCKS, OUT, _EXTENT, GRAD)
