@@ -20,7 +20,7 @@ from lanewise.errors import ShapeError
 from lanewise.oracle.elementwise import rms_norm, rms_norm_bound, silu_mul, silu_mul_bound
 from lanewise.oracle.rounding import F64, ULPS, U, gamma
 
-__all__ = ["SUMS", "Enclosure", "linear_chain", "products", "rounded"]
+__all__ = ["SUMS", "Enclosure", "enclosed", "linear_chain", "normalised", "products", "rounded", "summing"]
 
 _Floats = NDArray[np.floating]
 _BLOCK = 1 << 21  # elements of w that are held in float64 at a time
@@ -114,12 +114,17 @@ def linear_chain(
     sums: how they are formed, of SUMS. multiply: `products`, for a w that numpy does not hold.
     """
     out = out or dtype
-    xn, slack = (np.asarray(x, dtype=np.float64), None) if norm is None else _normalised(x, norm, eps, dtype)
+    xn, slack = (np.asarray(x, dtype=np.float64), None) if norm is None else normalised(x, norm, eps, dtype)
     t, magnitude = multiply(xn, w)
     moved = np.zeros(t.shape) if slack is None else multiply(slack, w)[1]
     if bias is not None:
         t, magnitude = t + bias.astype(np.float64), magnitude + np.abs(bias.astype(np.float64))
-    off = np.zeros(t.shape) if exact else moved + _summing(x.shape[1] + (bias is not None), sums).bound(t, magnitude + moved)
+    off = np.zeros(t.shape) if exact else moved + summing(x.shape[1] + (bias is not None), sums).bound(t, magnitude + moved)
+    return enclosed(t, off, residual=residual, gated=gated, out=out)
+
+
+def enclosed(t: F64, off: F64, *, residual: _Floats | None = None, gated: bool = False, out: str = "f32") -> Enclosure:
+    """What y[m,n] may be when product and bias are t[m,n] (gated: [m,2n]), which a computation has to within `off`: the chain from there on."""
     y = (t, t - off, t + off)
     if gated:
         n = t.shape[1] // 2
@@ -133,14 +138,15 @@ def linear_chain(
     return Enclosure(y[0], rounded(y[1], out), rounded(y[2], out), _step(rounded(y[0], out), out))
 
 
-def _normalised(x: _Floats, norm: _Floats, eps: float, name: str) -> tuple[F64, F64]:
+def normalised(x: _Floats, norm: _Floats, eps: float, name: str) -> tuple[F64, F64]:
     """rms_norm(x) rounded to x's dtype, and the step to the neighbour that a float32 norm may round to instead: 0 where it may not."""
     exact, off = rms_norm(x, norm, eps), rms_norm_bound(x, norm, eps)
     xn = rounded(exact, name)
     return xn, np.maximum(rounded(exact + off, name) - xn, xn - rounded(exact - off, name))
 
 
-def _summing(terms: int, sums: str) -> Tolerance:
+def summing(terms: int, sums: str) -> Tolerance:
+    """What a float32 sum of so many terms may be off by, formed as `sums` of SUMS says; without a last rounding."""
     if sums not in SUMS:
         raise ShapeError(f"sums {sums!r}; known are {', '.join(SUMS)}")
     worst = Tolerance.dot(terms)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import warnings
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from lanewise.errors import LanewiseError
 
 _SHOWN = 20
 _JOB_SECONDS = 540
+# Each op's module, which has `runs` and `guarded`, and the module of what one call alone does not show, which has `all_of`.
+_OPS = {"linear": ("linear", "together"), "quant_linear": ("quant_linear", "quant_together"), "act_quant": ("act_quant", "")}
 
 
 @click.command()
+@click.option("--op", default="all", show_default=True, type=click.Choice([*_OPS, "all"]), help="What is proven.")
 @click.option("--device", default="cpu", show_default=True, help="Where the tensors are: cpu or cuda.")
 @click.option("--interpret", is_flag=True, help="Run the Triton kernels on the CPU in Triton's interpreter; set TRITON_INTERPRET=1 for it.")
 @click.option("--case", "names", multiple=True, help="Only this case, or this case and body, by the name that a result has; may be repeated.")
@@ -27,12 +31,13 @@ _JOB_SECONDS = 540
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes that share the work.")
 @click.option("--part", nargs=2, type=int, default=(0, 1), show_default=True, help="I N: only the runs I, I + N, I + 2 N and so on.")
 @click.option("--together/--apart", default=True, show_default=True, help="Also streams, graphs and torch.compile, on a card.")
-def main(device: str, interpret: bool, names: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int], together: bool) -> None:
-    """Prove `linear` in bf16 and fp16, case by case."""
+def main(op: str, device: str, interpret: bool, names: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int], together: bool) -> None:
+    """Prove `linear` in bf16 and fp16, `quant_linear` in every block format, and the activations that it quantizes, case by case."""
     warnings.filterwarnings("ignore", category=UserWarning)  # torch, of what is not deterministic on a card
     warnings.filterwarnings("ignore", category=RuntimeWarning, message="overflow encountered|invalid value")
     _require_sense(device, interpret, path, jobs, part)
-    results = _spread(device, interpret, names, jobs, together) if jobs > 1 else _here(device, interpret, names, part, together)
+    spread = jobs > 1
+    results = _spread(op, device, interpret, names, jobs, together) if spread else _here(op, device, interpret, names, part, together)
     if path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     _report(results)
@@ -61,12 +66,10 @@ def _require_sense(device: str, interpret: bool, path: Path | None, jobs: int, p
         raise click.UsageError(f"--json is {path}, and {path.parent} is no folder that can be written to")
 
 
-def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int, int], together: bool) -> list[dict[str, Any]]:
+def _here(op: str, device: str, interpret: bool, names: tuple[str, ...], part: tuple[int, int], together: bool) -> list[dict[str, Any]]:
     import torch
 
     from lanewise.prove import interpreter
-    from lanewise.prove import together as checks
-    from lanewise.prove.linear import guarded, runs
 
     if interpret:
         if not interpreter.on():
@@ -76,32 +79,35 @@ def _here(device: str, interpret: bool, names: tuple[str, ...], part: tuple[int,
     # a sum of BLAS that passes through 16 bits has no bound that float32 explains
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    every = list(runs(where, interpret))
-    chosen = [run for run in every if not names or {str(run), str(run.case)} & set(names)]
-    unknown = set(names) - {name for run in chosen for name in (str(run), str(run.case))}
+    # torch and Triton are set up by now, which the modules of the ops import
+    ops = [(import_module(f"lanewise.prove.{name}"), checks) for key, (name, checks) in _OPS.items() if op in (key, "all")]
+    every = [(run, module.guarded) for module, _ in ops for run in module.runs(where, interpret)]
+    chosen = [(run, guarded) for run, guarded in every if not names or {str(run), str(run.case)} & set(names)]
+    unknown = set(names) - {name for run, _ in chosen for name in (str(run), str(run.case))}
     if unknown:
         raise click.UsageError(f"nothing that is run here is called {sorted(unknown)[0][:200]!r}")
     # gigabytes on a card: one process has them all, one after the other
-    heavy = [run for run in chosen if run.case.heavy]
-    mine = [run for run in chosen if not run.case.heavy][part[0] :: part[1]] + (heavy if part[0] == 0 else [])
+    heavy = [pair for pair in chosen if pair[0].case.heavy]
+    mine = [pair for pair in chosen if not pair[0].case.heavy][part[0] :: part[1]] + (heavy if part[0] == 0 else [])
     results = []
-    for run in mine:
+    for run, guarded in mine:
         results.append(asdict(guarded(run, where)))
         if run.case.heavy and where.type == "cuda":
             torch.cuda.empty_cache()
     if together and where.type == "cuda" and part[0] == 0 and not names:
-        results += [asdict(result) for result in checks.all_of(where)]
+        for _, checks in ops:
+            results += [asdict(result) for result in import_module(f"lanewise.prove.{checks}").all_of(where)] if checks else []
     return results
 
 
-def _spread(device: str, interpret: bool, names: tuple[str, ...], jobs: int, together: bool) -> list[dict[str, Any]]:
+def _spread(op: str, device: str, interpret: bool, names: tuple[str, ...], jobs: int, together: bool) -> list[dict[str, Any]]:
     """The same in several processes: Triton compiles one kernel at a time in each."""
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         running = []
         for job in range(jobs):
             file = Path(folder) / f"{job}.json"
-            options = ["--device", device, "--part", str(job), str(jobs), "--json", str(file)]
+            options = ["--op", op, "--device", device, "--part", str(job), str(jobs), "--json", str(file)]
             options += ["--interpret"] * interpret + ["--apart"] * (not together)
             options += [word for name in names for word in ("--case", name)]
             command = [sys.executable, "-m", "lanewise.prove", *options]

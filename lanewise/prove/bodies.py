@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -59,10 +60,12 @@ def config_for(case: LinearCase) -> Config:
 
 
 @contextmanager
-def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
-    """While this is open, what the skinny kernel writes to lies in guarded memory, which is collected, and all other new memory is NaN."""
-    from lanewise.kernels.gpu import skinny as kernels
+def poisoned(device: torch.device, *modules: str) -> Iterator[list[Guarded]]:
+    """While this is open, what kernels write to lies in guarded memory, which is collected, and all other new memory is NaN.
 
+    modules: those of `kernels.gpu` whose `_new` is replaced; where none is named, skinny.
+    """
+    kernels: list[Any] = [import_module(f"lanewise.kernels.gpu.{name}") for name in modules or ("skinny",)]
     made: list[Guarded] = []
 
     def new(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -73,15 +76,18 @@ def poisoned(device: torch.device) -> Iterator[list[Guarded]]:
         return made[-1].tensor
 
     memory: Any = torch.utils.deterministic
-    old, before, filled = kernels._new, torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
+    old = [kernel._new for kernel in kernels]
+    before, filled = torch.are_deterministic_algorithms_enabled(), memory.fill_uninitialized_memory
     warn = torch.is_deterministic_algorithms_warn_only_enabled()
-    kernels._new = new
+    for kernel in kernels:
+        kernel._new = new
     torch.use_deterministic_algorithms(True, warn_only=True)
     memory.fill_uninitialized_memory = True
     try:
         yield made
     finally:
-        kernels._new = old
+        for kernel, made_by in zip(kernels, old, strict=True):
+            kernel._new = made_by
         torch.use_deterministic_algorithms(before, warn_only=warn)
         memory.fill_uninitialized_memory = filled
 

@@ -1,6 +1,5 @@
 """linear in bf16 and fp16, proven case by case: `python -m lanewise.prove --device cuda`, or in Triton's interpreter on the CPU."""
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from lanewise.oracle.chain import Enclosure
 from lanewise.prove.bodies import CONFIGS, Body, config_for, dispatched, poisoned, skinny_with
 from lanewise.prove.linear_cases import CASES, SMALL, LinearCase
 from lanewise.prove.operands import DTYPES, enclosure, operands
+from lanewise.prove.result import Result, attempted
 
 __all__ = ["Result", "Run", "guarded", "prove", "reached_by_skinny", "runs"]
 
 _SPLIT_M = 4
-_MOST_WORDS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,23 +32,6 @@ class Run:
 
     def __str__(self) -> str:
         return f"{self.case} | {self.through}"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a run: `problem` in words, or empty; `refused` in words; the worst error in units of what is allowed."""
-
-    case: str
-    through: str
-    problem: str
-    refused: str
-    worst: float
-    nonzero: float  # share of y that is not 0
-    seconds: float
-
-    @property
-    def ok(self) -> bool:
-        return not self.problem
 
 
 def runs(device: torch.device, interpret: bool) -> Iterator[Run]:
@@ -98,11 +80,7 @@ def prove(run: Run, device: torch.device) -> Result:
 
 def guarded(run: Run, device: torch.device) -> Result:
     """`prove`, where whatever else a body raises is a problem in words and not the end of the list."""
-    try:
-        return prove(run, device)
-    except Exception as error:  # noqa: BLE001 - a broken body may raise anything
-        words = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_WORDS]
-        return Result(str(run.case), run.through, words, "", math.inf, 0.0, 0.0)
+    return attempted(prove, run, device)
 
 
 def _compared(case: LinearCase, y: torch.Tensor, allowed: Enclosure) -> tuple[str, float, float]:

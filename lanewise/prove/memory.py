@@ -22,7 +22,12 @@ __all__ = ["FAR", "GUARD", "Guarded"]
 GUARD = 128  # elements before and behind
 FAR = (1 << 31) + 64  # a row stride past what 32 bits hold
 # NaN whose payload nothing computes.
-_POISON = {torch.bfloat16: (torch.int16, 0x7FD5), torch.float16: (torch.int16, 0x7ED5), torch.float32: (torch.int32, 0x7FC5D5D5)}
+_POISON = {
+    torch.bfloat16: (torch.int16, 0x7FD5),
+    torch.float16: (torch.int16, 0x7ED5),
+    torch.float32: (torch.int32, 0x7FC5D5D5),
+    torch.int32: (torch.int32, 0x7FC5D5D5),  # no NaN, but a number that no packed word or sum is by chance
+}
 _NORESERVE = 0x4000  # Linux's flag of mmap, which Python names from 3.13 on
 
 
