@@ -15,10 +15,12 @@ import torch
 
 from lanewise import dispatch
 from lanewise.bench import replay
+from lanewise.kernels.gpu.quant_expand import expand
+from lanewise.prove.quant_exact import quantized as quantized_x
 from support.gpu_bundles import DRIVER, NAME, ROW
 
 CACHE = 1 << 16
-CALL_SECONDS = {"skinny": 4e-6, "blas": 6e-6, "other": 5e-6}
+CALL_SECONDS = {"skinny": 4e-6, "blas": 6e-6, "other": 5e-6, "quant_gemv": 4e-6, "quant_gemm": 9e-6, "quant_blas": 12e-6}
 
 
 class Log(list[str]):
@@ -137,17 +139,42 @@ def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, A
     def blas(x: Any, w: Any, *rest: Any, **named: Any) -> Any:
         return _product("blas", x, w)
 
+    def quantized(name: str) -> Any:
+        def run(x: Any, w: Any, *rest: Any, **named: Any) -> Any:
+            ran[:] = [] if name == "quant_blas" else kernels
+            return _product(name, *_definition(name, x, w))
+
+        return run
+
     patch.setattr("lanewise.bench.cuda.recorded", recorded)
-    bodies = {"skinny": skinny, "blas": blas}
-    row = [replace(kernel, run=bodies[kernel.name]) if kernel.name in bodies else kernel for kernel in dispatch.kernels("linear")]
-    patch.setitem(dispatch._REGISTRY, "linear", row)
+    bodies = {"skinny": skinny, "blas": blas} | {name: quantized(name) for name in ("quant_gemv", "quant_gemm", "quant_blas")}
+    for op in ("linear", "quant_linear"):
+        row = [replace(kernel, run=bodies[kernel.name]) if kernel.name in bodies else kernel for kernel in dispatch.kernels(op)]
+        patch.setitem(dispatch._REGISTRY, op, row)
+    patch.setattr("lanewise.bench.gpu_operands.act_quant", lambda x, kind, **named: x)
+    patch.setattr("lanewise.bench.gpu_operands.dequantize", lambda w, dtype, **named: expand(w, dtype))
+
+    def alone(x: Any, w: Any, **named: Any) -> Any:
+        ran[:] = kernels
+        return _product("quant_gemv", *_definition("quant_gemv", x, w))
+
+    patch.setattr("lanewise.bench.gpu_operands.quant_gemv", alone)
+
+
+def _definition(name: str, x: Any, w: Any) -> tuple[Any, Any]:
+    """Operands of a product in float64 that is what a kernel's definition says, or of BLAS."""
+    if name != "quant_gemv":
+        return x, expand(w, x.dtype)
+    q, d = quantized_x(x.float().numpy(), w.layout.activation)
+    rounded = torch.from_numpy(q * d.astype("float64").repeat(w.k // d.shape[1], axis=1))
+    return rounded, expand(w, torch.float64)
 
 
 def _product(name: str, x: Any, w: Any, seconds: float | None = None) -> Any:
     """While a graph is captured nothing is computed."""
     if not LOG.capturing:
-        return x @ w.T
+        return (x @ w.T).to(torch.bfloat16 if x.dtype == torch.float64 else x.dtype)
     _PENDING[0] += CALL_SECONDS[name] if seconds is None else seconds
-    y = x.new_full((x.shape[0], w.shape[0]), float("nan"))
+    y = x.new_full((x.shape[0], w.shape[0]), float("nan"), dtype=torch.bfloat16 if x.dtype == torch.float64 else x.dtype)
     _WRITES.append((y, x, w))
     return y
