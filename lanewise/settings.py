@@ -59,6 +59,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("CPU_ISA", str, None, "a CPU row of `lanewise targets`", "emit CPU kernels for a lower instruction set than the processor has"),
         Setting("CACHE_DIR", str, None, "a folder", "where compiled kernels are kept; ~/.cache/lanewise when unset"),
         Setting("COMMIT", _commit, None, "40 hexadecimal digits", "the commit that these sources are a copy of, where no git is there to say so"),
+        Setting("WITNESS", str, None, "a file", "add a line of JSON to this file for each model that ran: kernels, steps, hashes of tokens"),
         Setting("CPU_KERNELS", _flag, True, "0 or 1", "0 takes the compiled CPU kernels out of dispatch"),
         Setting("SKINNY", _flag, True, "0 or 1", "0 takes the skinny GPU kernel out of dispatch, and linear runs on BLAS"),
         Setting("QUANT_GEMV", _flag, True, "0 or 1", "0 takes the GPU kernel that multiplies packed weights out of dispatch"),

@@ -3,27 +3,24 @@
 A command may run as it is, or at a commit of the repository in the current directory, installed into an environment of its own.
 """
 
-import os
 import re
 import resource
 import secrets
-import signal
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from lanewise import settings
 from lanewise.backends import Progress
 from lanewise.bench import stats
 from lanewise.bench.around import RULE, look
+from lanewise.bench.inputs import Inputs, Place
 from lanewise.bench.lock import held
 from lanewise.bench.manifest import stamped
+from lanewise.bench.process import NO_WITNESS, Ran, common, digest_of, output_of, ran, tokens_of, without_effect
 from lanewise.bench.rounds import BOOTSTRAP, measure, most_rounds
 from lanewise.bench.trees import Tree, commit_id, tree_of
 from lanewise.errors import EvidenceError
@@ -34,7 +31,6 @@ _WARMUP = 1  # run of each command before the first round
 _DEVICE = "cpu"  # whatever else a command uses, it uses that
 _LONGEST = 86_400.0  # seconds of one run
 _LEAST, _MOST = 1e-100, 1e100  # of a metric: a ratio of two is a number
-_MOST_OUTPUT = 16 << 20
 # The commit's own environment goes in front, and nothing leads to code that is not the commit's.
 _ACTIVATE = 'PATH="$0/bin:$PATH"; export PATH; exec sh -c "$1"'
 _FORGET = ("PYTHONPATH", "PYTHONHOME")
@@ -54,11 +50,16 @@ class Command:
         for name, text in self.env:
             if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or "\0" in text:
                 raise EvidenceError(f"{name[:64]!r} is no name of a variable")
+            if name == settings.SETTINGS["WITNESS"].variable:
+                raise EvidenceError(f"{name} is set for every sample; what the commands write to it is in the bundle")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandPlan:
     """Two commands, and a regular expression whose one group is the number that each prints; timeout: seconds of one run.
+
+    output: a regular expression whose one group is the answer in what a command prints to stdout, of which each sample keeps the hash;
+    files: what the commands read, files or folders.
 
     Raises EvidenceError for a plan that would prove nothing.
     """
@@ -70,14 +71,13 @@ class CommandPlan:
     better: str = "lower"
     timeout: float = 600.0
     seed: int | None = None
+    output: str | None = None
+    files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        try:
-            groups = re.compile(self.metric).groups
-        except re.error as error:
-            raise EvidenceError(f"the metric {self.metric!r} is no regular expression: {error}") from None
-        if groups != 1:
-            raise EvidenceError(f"the metric {self.metric!r} has {groups} groups; it has one, around the number")
+        _require_group("metric", self.metric, "the number")
+        if self.output is not None:
+            _require_group("output", self.output, "the answer")
         if not stats.FEWEST_PAIRS <= self.pairs <= stats.MOST_PAIRS:
             raise EvidenceError(f"{self.pairs} pairs were asked for; a run has {stats.FEWEST_PAIRS} to {stats.MOST_PAIRS}")
         if not 0 < self.timeout <= _LONGEST:
@@ -98,13 +98,20 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
         trees = {key: tree_of(found, here) if found else None for key, found in commits.items()}
         _differ(plan, trees)
         argv = {key: _argv(arm, trees[key]) for key, arm in arms.items()}
+        folders = {key: tree.folder if tree else here for key, tree in trees.items()}
+        inputs = Inputs(plan.files, [_place(arm, folders[key], trees[key]) for key, arm in arms.items()], here)
 
-        def value(key: str) -> tuple[int, float]:
-            tree = trees[key]
-            return _value(key, argv[key], tree.folder if tree else here, plan)
+        def sample(key: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+            done = ran(argv[key], folders[key], plan.timeout)
+            found = {"arm": key, "value": _value(key, done, plan.metric, plan.timeout), "repeats": 1, "started": done.started, "memory": done.memory}
+            inputs.require_same()
+            processes = common(key, done.witness)
+            return found | {"output": _output(key, done, plan.output), "witness": digest_of(processes)}, processes
 
-        for key in arms:
-            value(key)
+        witnesses = {key: sample(key)[1] for key in arms}
+        described = {key: _described(key, arm, trees[key], witnesses[key]) for key, arm in arms.items()}
+        if idle := without_effect(described):
+            raise EvidenceError(f"{idle} had no effect: both commands ran the same kernels of the same code, as their witnesses say")
         seed = secrets.randbits(32) if plan.seed is None else plan.seed
         stated = {
             "pairs": plan.pairs,
@@ -116,17 +123,34 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
             "metric": plan.metric,
             "better": plan.better,
             "timeout": plan.timeout,
+            "output": plan.output,
         }
 
-        def sample(key: str) -> dict[str, Any]:
-            started, found = value(key)
-            return {"arm": key, "value": found, "repeats": 1, "started": started}
+        def steady(key: str) -> dict[str, Any]:
+            found, processes = sample(key)
+            if processes != witnesses[key]:
+                raise EvidenceError(
+                    f"command {key} ran something else than in its first run, as its witness says; what was measured is not one thing"
+                )
+            return found
 
-        rounds = measure(stated, sample, lambda: None, progress, _around)
-    described = {key: _described(key, arm, trees[key]) for key, arm in arms.items()}
+        rounds = measure(stated, steady, lambda: None, progress, _around)
+        read = inputs.manifest()
+    for key in arms:
+        outputs = {s["output"] for r in rounds for s in (*r["samples"], *r["control"]) if s["arm"] == key}
+        described[key]["output"] = outputs.pop() if len(outputs) == 1 else None
     question = f"Which gives the {plan.better} {plan.metric}: {described['a']['label']} or {described['b']['label']}?"
-    parts = {"plan": stated, "problem": None, "inputs": None, "arms": described, "rounds": rounds}
+    parts = {"plan": stated, "problem": None, "inputs": read, "arms": described, "rounds": rounds}
     return stamped("command", question, command, began, parts)
+
+
+def _require_group(name: str, pattern: str, what: str) -> None:
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise EvidenceError(f"the {name} {pattern!r} is no regular expression: {error}") from None
+    if groups != 1:
+        raise EvidenceError(f"the {name} {pattern!r} has {groups} groups; it has one, around {what}")
 
 
 def _differ(plan: CommandPlan, trees: dict[str, Tree | None]) -> None:
@@ -135,11 +159,15 @@ def _differ(plan: CommandPlan, trees: dict[str, Tree | None]) -> None:
         raise EvidenceError(f"commits {a.commit[:12]} and {b.commit[:12]} hold the same files; there is nothing to compare")
 
 
-def _described(key: str, arm: Command, tree: Tree | None) -> dict[str, Any]:
+def _described(key: str, arm: Command, tree: Tree | None, processes: list[dict[str, Any]]) -> dict[str, Any]:
     """The label is what tells the arms apart; `artifact` covers a commit's files."""
     words = [*(f"{name}={text}" for name, text in arm.env), arm.shell, *([f"at {tree.commit[:12]}"] if tree else [])]
-    spec = {"shell": arm.shell, "commit": tree.commit if tree else None, "env": dict(arm.env)}
-    return {"label": " ".join(words), "spec": spec, "witness": None, "artifact": tree.files if tree else None, "output": None}
+    spec: Mapping[str, Any] = {"shell": arm.shell, "commit": tree.commit if tree else None, "env": dict(arm.env)}
+    return {"label": " ".join(words), "spec": spec, "witness": processes or NO_WITNESS, "artifact": tree.files if tree else None, "output": None}
+
+
+def _place(arm: Command, folder: Path, tree: Tree | None) -> Place:
+    return Place(arm.shell, tuple(text for _, text in arm.env), folder, of_commit=tree is not None)
 
 
 def _argv(arm: Command, tree: Tree | None) -> list[str]:
@@ -150,46 +178,32 @@ def _argv(arm: Command, tree: Tree | None) -> list[str]:
     return ["env", *forgotten, f"VIRTUAL_ENV={tree.environment}", *variables, "sh", "-c", _ACTIVATE, str(tree.environment), arm.shell]
 
 
-def _value(key: str, argv: Sequence[str], folder: Path, plan: CommandPlan) -> tuple[int, float]:
-    """(monotonic ns of the start, the metric) of one run. Raises EvidenceError for a run that says nothing."""
-    started = time.monotonic_ns()
-    code, out, err = _ran(argv, folder, plan.timeout)
-    if code is None:
-        raise EvidenceError(f"command {key} took more than {plan.timeout:g} seconds")
-    if code:
-        said = (err.strip() or out.strip()).splitlines()
-        raise EvidenceError(f"command {key} failed with exit code {code}" + (f": {said[-1]}" if said else ""))
-    found = re.findall(plan.metric, f"{out}\n{err}")
+def _value(key: str, done: Ran, metric: str, timeout: float) -> float:
+    """The metric of one run. Raises EvidenceError for a run that says nothing."""
+    if done.code is None:
+        raise EvidenceError(f"command {key} took more than {timeout:g} seconds")
+    if done.code:
+        said = (done.err.strip() or done.out.strip()).splitlines()
+        raise EvidenceError(f"command {key} failed with exit code {done.code}" + (f": {said[-1]}" if said else ""))
+    found = re.findall(metric, f"{done.out}\n{done.err}")
     if len(found) != 1:
-        raise EvidenceError(f"the metric {plan.metric!r} matches {len(found)} times in what command {key} prints; it is to match once")
+        raise EvidenceError(f"the metric {metric!r} matches {len(found)} times in what command {key} prints; it is to match once")
     try:
         number = float(found[0])
     except ValueError:
         number = 0.0
     if not _LEAST <= number <= _MOST:
         raise EvidenceError(f"the metric of command {key} is {found[0][:64]!r}; it is a number above 0")
-    return started, number
+    return number
 
 
-def _ran(argv: Sequence[str], folder: Path, seconds: float) -> tuple[int | None, str, str]:
-    """(exit code or None after so many seconds, stdout, stderr). Nothing that the command started outlives it."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
-        try:
-            code = child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        return code, _text(out), _text(err)
-
-
-def _text(file: IO[bytes]) -> str:
-    """The end of what was written."""
-    file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_OUTPUT))
-    return file.read().decode(errors="replace")
+def _output(key: str, done: Ran, pattern: str | None) -> str | None:
+    """The hash of the answer; where none is asked for, of the token ids that Lanewise says came out."""
+    if pattern is None:
+        return tokens_of(done.witness)
+    if (found := output_of(done.out, pattern)) is None:
+        raise EvidenceError(f"the output {pattern!r} matches nothing in what command {key} prints to stdout")
+    return found
 
 
 def _around() -> dict[str, Any]:

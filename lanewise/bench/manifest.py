@@ -13,15 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import lanewise
 from lanewise.bench import stats
 from lanewise.bench.machine import commit, machine, settings_now, versions
+from lanewise.bench.process import NO_WITNESS
 from lanewise.bench.seal import seal
+from lanewise.engine.witness import sources
 from lanewise.errors import EvidenceError
 
 __all__ = ["NAME", "SCHEMA", "SCHEMA_VERSION", "complaints", "digest", "parse", "read", "sources", "stamped", "text_of", "write"]
 
-SCHEMA, SCHEMA_VERSION = "lanewise.evidence", 1
+SCHEMA, SCHEMA_VERSION = "lanewise.evidence", 2
+_VERSIONS = (1, 2)  # of commands 1 had neither files, witnesses, outputs nor memory; of kernels both are the same
 NAME = "manifest.json"
 _MOST_BYTES = 256 << 20
 _MOST_ROUNDS = 15_000
@@ -102,23 +104,18 @@ def parse(raw: bytes, what: str) -> dict[str, Any]:
 
 def complaints(manifest: Mapping[str, Any]) -> list[str]:
     """Where a manifest is not built as this version builds one; empty for one that is. Says nothing of what its numbers mean."""
-    if manifest.get("schema") != SCHEMA or manifest.get("schema_version") != SCHEMA_VERSION:
-        known = f"{SCHEMA} {SCHEMA_VERSION}"
+    if manifest.get("schema") != SCHEMA or manifest.get("schema_version") not in _VERSIONS:
+        known = f"{SCHEMA} {' and '.join(map(str, _VERSIONS))}"
         return [f"schema is {str(manifest.get('schema'))[:64]!r} {str(manifest.get('schema_version'))[:16]}; this version reads {known}"]
     if not isinstance(manifest.get("kind"), str) or manifest["kind"] not in _KINDS:
         return [f"kind is {str(manifest.get('kind'))[:64]!r}; it is {' or '.join(_KINDS)}"]
-    return list(_KINDS[manifest["kind"]](manifest, ""))
+    first = manifest["schema_version"] == 1 and manifest["kind"] == "command"
+    return list((_FIRST_COMMAND if first else _KINDS[manifest["kind"]])(manifest, ""))
 
 
 def digest(data: bytes) -> str:
     """SHA-256 in hexadecimal, as the manifest has it everywhere."""
     return hashlib.sha256(data).hexdigest()
-
-
-def sources(package: Path | None = None) -> dict[str, str]:
-    """The hash of every source file of the package, by its path from the package's parent."""
-    package = package or Path(lanewise.__file__).parent
-    return {path.relative_to(package.parent).as_posix(): digest(path.read_bytes()) for path in sorted(package.rglob("*.py"))}
 
 
 def _bytes_of(bundle: Path) -> bytes:
@@ -238,6 +235,7 @@ _PLAN: dict[str, Check] = {
 }  # fmt: skip
 _KERNEL_PLAN = _PLAN | {"min_seconds": _POSITIVE, "buffers_bytes": _COUNT, "residency": _among("cold", "warm"), "threads": _WHOLE}
 _COMMAND_PLAN = _PLAN | {"metric": _TEXT, "better": _among("lower", "higher"), "timeout": _POSITIVE}
+_SECOND_PLAN = _COMMAND_PLAN | {"output": _maybe(_TEXT)}
 _PROBLEM = _object(
     {
         "op": _TEXT, "m": _WHOLE, "n": _WHOLE, "k": _WHOLE, "format": _TEXT, "dtype": _TEXT, "heads": _WHOLE, "kv_heads": _WHOLE,
@@ -246,16 +244,20 @@ _PROBLEM = _object(
     optional=("format", "dtype", "heads", "kv_heads"),
 )  # fmt: skip
 _WITNESS = _object({"kernel": _TEXT, "body": _TEXT, "isa": _TEXT, "calls": _WHOLE, "m": _WHOLE})
+_PROCESS = _object(
+    {
+        "lanewise": _TEXT, "package": _SHA256, "device": _TEXT, "isa": _maybe(_TEXT), "threads": _maybe(_WHOLE), "code": _maybe(_SHA256),
+        "prompt": _SHA256, "kernels": _each(_TEXT), "phases": _each(_among("decode", "prefill")),
+    }
+)  # fmt: skip
+_PROCESSES: Check = lambda value, at: (_among(NO_WITNESS) if isinstance(value, str) else _each(_PROCESS, 1))(value, at)  # noqa: E731
+_FILE = _object({"bytes": _COUNT, "sha256": _SHA256, "after": _maybe(_SHA256)})
+_FILES = _object({"declared": _each(_TEXT), "files": _mapping(_FILE)})
 _INPUTS = _object({"seed": _COUNT, "sha256": _mapping(_SHA256)})
 
 
-def _arm(*, kernel: bool) -> Check:
-    return _object(
-        {
-            "label": _TEXT, "spec": _mapping(_ANY), "witness": _WITNESS if kernel else _maybe(_WITNESS),
-            "artifact": _SHA256 if kernel else _maybe(_SHA256), "output": _SHA256 if kernel else _maybe(_SHA256),
-        }
-    )  # fmt: skip
+def _arm(witness: Check, hashed: Check) -> Check:
+    return _object({"label": _TEXT, "spec": _mapping(_ANY), "witness": witness, "artifact": hashed, "output": hashed})
 
 
 def _round(sample: Check, probes: Check) -> Check:
@@ -283,21 +285,21 @@ _READ = _object({"bytes": _WHOLE, "seconds": _PASSES})
 _OF_CPU, _OF_GPU = _object({"read": _READ, "int8": _MACS}), _object({"read": _READ, "float": _MACS})
 _PROBES: Check = lambda value, at: (_OF_GPU if isinstance(value, dict) and "float" in value else _OF_CPU)(value, at)  # noqa: E731
 _KERNEL_SAMPLE = _object({"arm": _ARM, "seconds": _POSITIVE, "repeats": _WHOLE, "started": _COUNT})
-_COMMAND_SAMPLE = _object({"arm": _ARM, "value": _POSITIVE, "repeats": _WHOLE, "started": _COUNT})
+_VALUE = {"arm": _ARM, "value": _POSITIVE, "repeats": _WHOLE, "started": _COUNT}
+_COMMAND_SAMPLE = _object(_VALUE)
+_SECOND_SAMPLE = _object(_VALUE | {"memory": _maybe(_WHOLE), "output": _maybe(_SHA256), "witness": _maybe(_SHA256)})
 _RATIO: dict[str, Check] = dict.fromkeys(("median", "low", "high"), _maybe(_POSITIVE))
 _RATE_NAMES = ("seconds", "bytes_per_second", "operations_per_second", "of_read", "of_int8", "of_float")
 _RATES = _object(dict.fromkeys(_RATE_NAMES, _maybe(_POSITIVE)), optional=("of_float",))
-_VALUE = _object({"value": _maybe(_POSITIVE)})
+_OUTPUT = _object({"a": _maybe(_COUNT), "b": _maybe(_COUNT), "verdict": _TEXT})
 
 
-def _kind(plan: Mapping[str, Check], problem: Check, inputs: Check, *, kernel: bool) -> Check:
-    rounds = _round(_KERNEL_SAMPLE, _PROBES) if kernel else _round(_COMMAND_SAMPLE, _maybe(_PROBES))
-    figure = _RATES if kernel else _VALUE
-    arms = _object({"a": _arm(kernel=kernel), "b": _arm(kernel=kernel)})
+def _kind(plan: Mapping[str, Check], problem: Check, inputs: Check, arm: Check, rounds: Check, figure: Check, *, output: bool = False) -> Check:
+    arms = _object({"a": arm, "b": arm})
     figures = _object(
         {
             "ratio": _object(_RATIO), "control": _object({**_RATIO, "spread": _maybe(_NUMBER)}), "a": figure, "b": figure, "verdict": _TEXT,
-            "pairs": _COUNT, "left_out": _COUNT,
+            "pairs": _COUNT, "left_out": _COUNT, **({"output": _OUTPUT} if output else {}),
         }
     )  # fmt: skip
     return _object(
@@ -310,7 +312,14 @@ def _kind(plan: Mapping[str, Check], problem: Check, inputs: Check, *, kernel: b
     )  # fmt: skip
 
 
+_FIRST_COMMAND = _kind(
+    _COMMAND_PLAN, _maybe(_PROBLEM), _maybe(_INPUTS), _arm(_maybe(_WITNESS), _maybe(_SHA256)), _round(_COMMAND_SAMPLE, _maybe(_PROBES)),
+    _object({"value": _maybe(_POSITIVE)}),
+)  # fmt: skip
 _KINDS: dict[str, Check] = {
-    "kernel": _kind(_KERNEL_PLAN, _PROBLEM, _INPUTS, kernel=True),
-    "command": _kind(_COMMAND_PLAN, _maybe(_PROBLEM), _maybe(_INPUTS), kernel=False),
-}
+    "kernel": _kind(_KERNEL_PLAN, _PROBLEM, _INPUTS, _arm(_WITNESS, _SHA256), _round(_KERNEL_SAMPLE, _PROBES), _RATES),
+    "command": _kind(
+        _SECOND_PLAN, _maybe(_PROBLEM), _FILES, _arm(_PROCESSES, _maybe(_SHA256)), _round(_SECOND_SAMPLE, _maybe(_PROBES)),
+        _object({"value": _maybe(_POSITIVE), "memory": _maybe(_WHOLE)}), output=True,
+    ),
+}  # fmt: skip

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "FEWEST_PAIRS", "MOST_PAIRS", "NO_DIFFERENCE", "bootstrap", "control_logs", "figures", "kept", "pair_logs", "peak", "products", "rounds_for",
-    "schedule", "value",
+    "FEWEST_PAIRS", "MOST_PAIRS", "NO_DIFFERENCE", "NO_OUTPUT", "TOKEN_EXACT", "bootstrap", "control_logs", "figures", "kept", "pair_logs", "peak",
+    "products", "rounds_for", "schedule", "value",
 ]  # fmt: skip
 
 FEWEST_PAIRS, MOST_PAIRS = 15, 10_000
 NO_DIFFERENCE = "no difference shown"
+NO_OUTPUT = "no output asked for"
+TOKEN_EXACT = "token-exact"  # the ids are those of Lanewise's own witness; what --output finds may be any text
 _ORDERS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 _BLOCK = 1000  # resamples that are drawn at a time
 _FLOATS = ("F32", "F16", "BF16")  # formats whose products are not those of the int8 probe
@@ -104,6 +106,8 @@ def figures(manifest: Mapping[str, Any]) -> dict[str, Any]:
     control["spread"] = max(_away(control["low"]), _away(control["high"])) - 1 if rounds else None
     found |= {arm: _arm(arm, manifest, rounds) for arm in ("a", "b")}
     found["verdict"] = _verdict(manifest, ratio, control["spread"], 2 * len(rounds))
+    if "output" in plan:
+        found["output"] = _output(plan["output"], manifest["rounds"])
     return {**found, "pairs": 2 * len(rounds), "left_out": len(manifest["rounds"]) - len(rounds)}
 
 
@@ -119,12 +123,29 @@ def _verdict(manifest: Mapping[str, Any], ratio: Mapping[str, float | None], spr
     return f"{winner} is {'faster' if manifest['kind'] == 'kernel' else 'better'}"
 
 
+def _output(asked: str | None, rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many different outputs the samples of each arm gave, and whether all of both were one. A round that is left out gave its output
+    all the same."""
+    found: dict[str, set[str | None]] = {"a": set(), "b": set()}
+    for one in rounds:
+        for sample in (*one["samples"], *one["control"]):
+            found[sample["arm"]].add(sample["output"])
+    if None in found["a"] | found["b"]:
+        return {"a": None, "b": None, "verdict": NO_OUTPUT}
+    exact = TOKEN_EXACT if asked is None else "same output"
+    verdict = "unsteady output" if max(map(len, found.values())) > 1 else exact if found["a"] == found["b"] else "another output"
+    return {arm: len(outputs) for arm, outputs in found.items()} | {"verdict": verdict}
+
+
 def _arm(arm: str, manifest: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """The median sample of an arm and, of a kernel, what it moves and computes in that time beside the machine's limits."""
     values = [value(s) for r in rounds for s in r["samples"] if s["arm"] == arm]
     middle = median(values) if values else None
     if manifest["kind"] == "command":
-        return {"value": middle}
+        memory = (
+            [s["memory"] for r in rounds for s in r["samples"] if s["arm"] == arm and s["memory"] is not None] if "output" in manifest["plan"] else []
+        )
+        return {"value": middle} | ({"memory": max(memory, default=None)} if "output" in manifest["plan"] else {})
     problem = manifest["problem"]
     empty: dict[str, float | None] = dict.fromkeys(("seconds", "bytes_per_second", "operations_per_second", "of_read", "of_int8"))
     probed = manifest["rounds"][0]["probes"]

@@ -23,6 +23,8 @@ __all__ = ["ab"]
 @click.option("--b-commit", help="The same for b.")
 @click.option("--a-env", multiple=True, metavar="K=V", help="A variable for a. May be repeated.")
 @click.option("--b-env", multiple=True, metavar="K=V", help="A variable for b. May be repeated.")
+@click.option("--output", help="A regular expression with one group, around the answer in stdout: is it the same in every run?")
+@click.option("--file", "files", multiple=True, metavar="PATH", help="A file or folder that the commands read, to be hashed. May be repeated.")
 @click.option("--timeout", default=600.0, help="Most seconds of one run.")
 @click.option("--seed", type=int, help="Same seed, same order.", show_default="a new one each time")
 @click.option("--record", help="Write an evidence bundle to this new directory.")
@@ -39,6 +41,8 @@ def ab(
     b_commit: str | None,
     a_env: tuple[str, ...],
     b_env: tuple[str, ...],
+    output: str | None,
+    files: tuple[str, ...],
     timeout: float,
     seed: int | None,
     record: str | None,
@@ -53,11 +57,11 @@ def ab(
     where, picture = destination(record), plotted(plot)
     better = "higher" if higher_is_better else "lower"
     arms = Command(a, a_commit, _variables("--a-env", a_env)), Command(b, b_commit, _variables("--b-env", b_env))
-    plan = CommandPlan(*arms, metric, pairs, better, timeout, seed)
+    plan = CommandPlan(*arms, metric, pairs, better, timeout, seed, output, files)
     command = ["lanewise", "ab", "--a", a, "--b", b, "--metric", metric, f"--{better}-is-better", "--pairs", str(pairs)]
-    for name, value in (("--a-commit", a_commit), ("--b-commit", b_commit), ("--seed", seed)):
+    for name, value in (("--a-commit", a_commit), ("--b-commit", b_commit), ("--seed", seed), ("--output", output)):
         command += [name, str(value)] if value is not None else []
-    command += [word for name, values in (("--a-env", a_env), ("--b-env", b_env)) for value in values for word in (name, value)]
+    command += [word for name, values in (("--a-env", a_env), ("--b-env", b_env), ("--file", files)) for value in values for word in (name, value)]
     command += ["--timeout", f"{timeout:g}"]
     with Progress() as bar:
         found = bench_commands(plan, command, bar)
@@ -75,10 +79,18 @@ def _variables(option: str, words: tuple[str, ...]) -> tuple[tuple[str, str], ..
 
 
 def _print(found: dict[str, Any]) -> None:
+    from lanewise.evidence.ran import output_words, witness_words
+    from lanewise.evidence.summary import quantity
+
     plan, arms = found["plan"], found["arms"]
     click.echo(f"metric:   {shlex.quote(plan['metric'])}, {plan['better']} is better\n")
     rows = []
     for key in ("a", "b"):
         value = found["figures"][key]["value"]
-        rows.append((key, arms[key]["label"], "" if value is None else f"{value:.6g}"))
-    print_table(("arm", "", "median"), rows, right=("median",))
+        rows.append((key, arms[key]["label"], "" if value is None else f"{value:.6g}", quantity(found["figures"][key]["memory"], "B")))
+    print_table(("arm", "", "median", "memory"), rows, right=("median", "memory"))
+    click.echo(f"\noutput:   {output_words(found)}")
+    for key in ("a", "b"):
+        click.echo(f"ran {key}:    {witness_words(arms[key])}")
+    for name, one in found["inputs"]["files"].items():
+        click.echo(f"file:     {name}, sha256 {one['sha256'][:12]}{'' if one['after'] == one['sha256'] else ', changed while the run went on'}")

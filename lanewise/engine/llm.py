@@ -13,6 +13,7 @@ from lanewise.engine.params import SamplingParams
 from lanewise.engine.prompt import Prompt, is_batch, prompt_ids
 from lanewise.engine.request import Chunk, Completion, Request
 from lanewise.engine.scheduler import Scheduler
+from lanewise.engine.witness import watching
 from lanewise.errors import ContextLengthError, ModelError, PromptError, SamplingError
 from lanewise.files import open_model
 from lanewise.files.tokenizer import load_tokenizer
@@ -57,6 +58,7 @@ class LLM:
         self._progress = on_progress
         pages = pages_for(max(self.context, min(self.context * settings.get("MAX_BATCH"), _POOL_TOKENS)))
         self._runner.allocate(pages, PAGE_SIZE)
+        self._witness = watching(self._runner, self.device)
         self._pool = PagePool(pages)
 
     @overload  # a text is also a sequence of texts: the first signature is the one that is meant
@@ -94,6 +96,8 @@ class LLM:
     def close(self) -> None:
         """Give the model's memory back. May be called again; generating afterwards raises ModelError."""
         self._closed = True
+        if self._witness:
+            self._witness.close()
         self._runner.close()
 
     def __enter__(self) -> "LLM":
@@ -125,6 +129,8 @@ class LLM:
         finally:
             for request in requests:
                 request.end()
+                if self._witness:
+                    self._witness.answered(request.prompt, request.generated)
 
 
 def _context(asked: int | None, trained: int) -> int:

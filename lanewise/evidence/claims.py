@@ -100,7 +100,7 @@ def _arms(found: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("arms-equal", "arms.b.label", "another name than arm a has", shown(b["label"]))
     if a["spec"] == b["spec"]:
         yield Reason("arms-equal", "arms.b.spec", "something that differs from arm a", "nothing")
-    if a["witness"] and b["witness"]:
+    if found["kind"] == "kernel" and a["witness"] and b["witness"]:
         ran = [{key: one["witness"][key] for key in ("kernel", "body", "isa")} for one in (a, b)]
         if ran[0] == ran[1] and not (is_gpu(found) and a["spec"].get("compiled") != b["spec"].get("compiled")):
             yield Reason("switch", "arms.b.witness", "another kernel, body or instruction set than arm a ran", ", ".join(map(str, ran[1].values())))
@@ -113,7 +113,7 @@ def _same_bits(found: Mapping[str, Any]) -> bool:
     """Whether both arms run one kernel that rounds alike: those with fused multiply-adds do, and those without; BF16 weights have
     numbers of their own where they meet a bf16 dot."""
     a, b = (found["arms"][name]["witness"] for name in ("a", "b"))
-    if a is None or b is None or a["kernel"] != b["kernel"] or not {a["isa"], b["isa"]} <= ISAS.keys():
+    if found["kind"] == "command" or a is None or b is None or a["kernel"] != b["kernel"] or not {a["isa"], b["isa"]} <= ISAS.keys():
         return False
     one, other = ISAS[a["isa"]], ISAS[b["isa"]]
     brain = (found["problem"] or {}).get("format") == "BF16" and one.bf16 != other.bf16
@@ -135,7 +135,7 @@ def _machine(found: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("machine", "plan.threads", f"at most {cores[0]}, the cores that can be used", shown(plan["threads"]))
     rows = list(ISAS)
     for name in ("a", "b"):
-        isa = (found["arms"][name]["witness"] or {}).get("isa")
+        isa = (found["arms"][name]["witness"] or {}).get("isa") if found["kind"] == "kernel" else None
         if isa in ISAS and row in ISAS and (ISAS[isa].arch.vendor != arch.TARGETS[row].vendor or rows.index(isa) < rows.index(row)):
             yield Reason("machine", f"arms.{name}.witness.isa", f"an instruction set that {row} runs", isa)
 

@@ -7,6 +7,7 @@ from lanewise.bench.problem import question
 from lanewise.contract import dtype
 from lanewise.errors import LanewiseError
 from lanewise.evidence.claims import call_of, operand_bytes
+from lanewise.evidence.ran import has_processes
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 
@@ -39,7 +40,12 @@ def _commands(words: list[str], found: Mapping[str, Any]) -> Iterator[Reason]:
     plan, arms = found["plan"], found["arms"]
     truth = {"--pairs": plan["pairs"], "--metric": plan["metric"], "--seed": plan["seed"], "--timeout": f"{plan['timeout']:g}"}
     truth |= {f"--{name}": arms[name]["spec"].get("shell") for name in ("a", "b")}
-    several = {f"--{name}-{what}": None for name in ("a", "b") for what in ("commit", "env")}  # the label has them
+    truth |= {"--output": plan["output"]} if plan.get("output") is not None else {}
+    declared = found["inputs"]["declared"] if has_processes(found) else []
+    given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--file"]
+    if given != declared:
+        yield Reason("command", "command", f"--file {', '.join(declared) or 'nowhere'}, as the manifest has it"[:200], shown(", ".join(given)))
+    several = {"--file": None} | {f"--{name}-{what}": None for name in ("a", "b") for what in ("commit", "env")}  # the label has them
     yield from _options(words, ["lanewise", "ab"], truth, several)
     if f"--{plan['better']}-is-better" not in words:
         yield Reason("command", "command", f"--{plan['better']}-is-better, as the manifest has it", "another way, or none")

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lanewise import arch
-from lanewise.bench.stats import NO_DIFFERENCE
+from lanewise.bench.stats import NO_DIFFERENCE, TOKEN_EXACT
 from lanewise.errors import EvidenceError
 from lanewise.evidence.bundle import Bundle, open_bundle
 from lanewise.evidence.marks import UNITS, Mark, Row, agrees, find_marks, find_rows
+from lanewise.evidence.ran import processes_of
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import leaves, shown
 from lanewise.formats import FORMATS
@@ -22,6 +23,7 @@ _FASTER = r"faster|quicker|better|speed-?ups?|sped up|outperforms?|outruns?|beat
 _SLOWER = r"slower|worse|loses?"
 _EQUAL = r"(?:as|equally) fast(?: as)?|same speed|no slower|no faster|not (?:\w+ )?(?:faster|slower|better|worse)|no difference"
 _CLAIM = re.compile(rf"\b(?:(?P<equal>{_EQUAL})|(?P<faster>{_FASTER})|(?P<slower>{_SLOWER}))\b", re.IGNORECASE)
+_EXACT = re.compile(r"\btoken[- ]exact(?:ness|ly)?\b|\bsame tokens\b", re.IGNORECASE)
 _LEAST = re.compile(r"\b(?:at least|more than|over|no less than)$", re.IGNORECASE)
 _PHASES = {"decode": "decode", "decoding": "decode", "prefill": "prefill", "prompt": "prefill", "prompts": "prefill"}
 # The figures that a unit can belong to; a number without one of these may be any.
@@ -171,6 +173,10 @@ def _phase_in(words: str, bundle: Bundle) -> set[str]:
 
 def _claims(where: str, sentence: str, bundles: Sequence[Bundle]) -> Iterator[Reason]:
     """Faster, slower and equal need the verdict of each bundle that the sentence quotes; a record compares nothing."""
+    for bundle in {bundle.id: bundle for bundle in bundles}.values():
+        verdict = str((bundle.figures.get("output") or {}).get("verdict"))
+        if (exact := _EXACT.search(sentence)) and verdict != TOKEN_EXACT:
+            yield Reason("claim", where, f"{TOKEN_EXACT!r}, of which {bundle.id} says {verdict!r}", f"{exact[0]!r} in {shown(sentence)}")
     compared = {bundle.id: bundle for bundle in bundles if not bundle.is_record}
     for claim in _CLAIM.finditer(sentence):
         word = f"{claim[0]!r} in {shown(sentence)}"
@@ -229,6 +235,8 @@ def _measured(bundle: Bundle, field: str) -> dict[str, set[str]]:
         label = set(re.findall(r"[A-Z0-9_]+", str(found["model"]["name"])))
         return {"target": machine | {str(found["run"]["isa"])}, "format": set(found["model"]["formats"]) | label, "phase": kinds, "m": set()}
     problem = found["problem"] or {}
-    isas = {str(arm["witness"]["isa"]) for arm in found["arms"].values() if arm["witness"]}
+    witnesses = [arm["witness"] for arm in found["arms"].values()] if found["kind"] == "kernel" else []
+    witnesses += [process for arm in found["arms"].values() if found["kind"] == "command" for process in processes_of(arm)]
+    isas = {str(one["isa"]) for one in witnesses if one}
     one = {"format": problem.get("format"), "phase": problem.get("phase"), "m": problem.get("m")}
     return {"target": machine | isas, **{kind: {str(value)} if value is not None else set() for kind, value in one.items()}}

@@ -29,6 +29,8 @@ CODES: dict[str, str] = {
     "witness": "an arm did not run what it claims",
     "phase": "decode was measured for prefill, or the other way round",
     "output": "the arms do not give the same result",
+    "exact": "an output is called the same, or another, and the samples do not say so",
+    "input-changed": "a file changed while the run went on",
     "command": "the command is not the one that measures this",
     "question": "the question is not the one that was measured",
     "machine": "the machine cannot be what it says, or cannot have run this",

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.bench.manifest import digest
+from lanewise.engine.witness import package_digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence.bundle import Bundle
+from lanewise.evidence.ran import processes_of
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 
@@ -126,6 +128,8 @@ def _arms(manifest: Mapping[str, Any], repo: Repo) -> list[Reason]:
             reasons.append(Reason("commit", f"arms.{name}.spec.commit", f"a commit of {repo.path}", shown(commit)))
         elif arm["artifact"] != (files := digest(repo.listing(str(commit)).strip())):
             reasons.append(Reason("artifact", f"arms.{name}.artifact", f"{files}, of the files of {str(commit)[:12]}", shown(arm["artifact"])))
+        elif any(process["package"] != package_digest(repo.hashes(str(commit))) for process in processes_of(arm)):
+            reasons.append(Reason("source", f"arms.{name}.witness", f"the package of {str(commit)[:12]}", "another package"))
     return reasons
 
 
@@ -162,8 +166,8 @@ def _stale(bundle: Bundle, at_commit: Mapping[str, str], repo: Repo) -> list[Rea
 
 
 def _runs_lanewise(manifest: Mapping[str, Any]) -> bool:
-    """Whether one of the commands runs this package, and not only something else that was timed."""
-    return any(_PACKAGE in str(manifest["arms"][arm]["spec"]) for arm in ("a", "b"))
+    """Whether one of the commands runs this package, by its words or its witness, and not only something else that was timed."""
+    return any(_PACKAGE in str(arm["spec"]) or processes_of(arm) for arm in manifest["arms"].values())
 
 
 def _version(manifest: Mapping[str, Any], repo: Repo, commit: str) -> list[Reason]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from lanewise.bench.figures import figures as rates_of
 from lanewise.evidence.bundle import Bundle
+from lanewise.evidence.ran import has_processes, output_words, witness_words
 
 __all__ = ["about", "arms", "headline", "interval", "phases", "quantity", "title"]
 
@@ -77,6 +78,9 @@ def _of_plan(bundle: Bundle) -> list[tuple[str, str]]:
         rows.append(("problem", ", ".join(f"{key} {value}" for key, value in problem.items())))
     if "residency" in plan:
         rows.append(("buffers", f"{plan['residency']}, {quantity(plan['buffers_bytes'], 'B')} in one rotation"))
+    if has_processes(found):
+        rows.append(("output", output_words(found)))
+        rows += [("file", _file(name, one)) for name, one in found["inputs"]["files"].items()]
     rows.append(("pairs", f"{figures['pairs']} kept of {2 * len(found['rounds'])}, {plan['pairs']} planned"))
     return [*rows, ("interval", f"{100 * how['level']:g} % bootstrap of {how['resamples']} resamples, seed {how['seed']}")]
 
@@ -85,8 +89,7 @@ def arms(bundle: Bundle) -> Table:
     """Head and rows: an arm each."""
     found, figures = bundle.manifest, bundle.figures
     if found["kind"] == "command":
-        rows = [(arm, str(found["arms"][arm]["label"]), quantity(figures[arm]["value"], ""), _spec(found["arms"][arm])) for arm in ("a", "b")]
-        return ("arm", "label", "median", "what ran"), rows
+        return _commands(found, figures)
     limit = "float" if "of_float" in figures["a"] else "int8"
     head = ("arm", "label", "time", "bytes", "operations", "of read", f"of {limit}", "what ran")
     kernels = []
@@ -96,6 +99,15 @@ def arms(bundle: Bundle) -> Table:
         shares = (_share(one["of_read"]), _share(one[f"of_{limit}"]))
         kernels.append((arm, str(found["arms"][arm]["label"]), *rates, *shares, f"{witness['kernel']}, {witness['isa']}, m {witness['m']}"))
     return head, kernels
+
+
+def _commands(found: Mapping[str, Any], figures: Mapping[str, Any]) -> Table:
+    rows, second = [], has_processes(found)
+    for name in ("a", "b"):
+        arm, memory = found["arms"][name], (quantity(figures[name]["memory"], "B"),) if second else ()
+        ran = f"{_spec(arm)}; witness {witness_words(arm)}" if second else _spec(arm)
+        rows.append((name, str(arm["label"]), quantity(figures[name]["value"], ""), *memory, ran))
+    return ("arm", "label", "median", *(("memory",) if second else ()), "what ran"), rows
 
 
 def phases(bundle: Bundle) -> Table:
@@ -108,6 +120,11 @@ def phases(bundle: Bundle) -> Table:
         rates = one["rate"]
         rows.append((name, str(one["kind"]), f"{rates['median']:.1f}", f"{rates['best']:.1f}", f"{100 * rates['spread']:.0f} %", rate, limit))
     return ("phase", "kind", "tok/s", "best", "spread", "rate", "of limit"), rows
+
+
+def _file(name: str, one: Mapping[str, Any]) -> str:
+    changed = "" if one["after"] == one["sha256"] else ", which changed while the run went on"
+    return f"{name}, {one['bytes']} bytes, sha256 {one['sha256'][:12]}{changed}"
 
 
 def _share(value: float | None) -> str:

@@ -10,6 +10,7 @@ from lanewise.evidence.bundle import Bundle
 from lanewise.evidence.claims import check_claims, check_verdict
 from lanewise.evidence.command import check_command
 from lanewise.evidence.documents import check_documents
+from lanewise.evidence.ran import check_exact, check_ran
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompile import check_recompiled
 from lanewise.evidence.recompute import differing
@@ -37,7 +38,7 @@ def verify(bundle: Bundle, repo: Path | None = None, documents: Sequence[Path] =
 
 def _of_manifest(bundle: Bundle) -> list[Reason]:
     found = bundle.manifest
-    reasons = [*_seal(bundle), *check_samples(found), *check_claims(found), *check_command(found)]
+    reasons = [*_seal(bundle), *check_samples(found), *check_claims(found), *check_command(found), *check_ran(found)]
     if bundle.faults:  # figures of rounds without their samples follow from nothing
         return [*reasons, Reason("figure", "figures", "samples that they follow from", bundle.faults[0])]
     if len({one["probes"] is None for one in found["rounds"]}) > 1:
@@ -47,7 +48,8 @@ def _of_manifest(bundle: Bundle) -> list[Reason]:
             follows = figures(found)
     except (ArithmeticError, ValueError) as error:  # times that no clock gives, such as 1e-320 s
         return [*reasons, Reason("figure", "figures", "samples that they follow from", str(error))]
-    return [*reasons, *differing(follows, found["figures"]), *check_verdict(found["figures"]["verdict"], follows)]
+    said = found["figures"]
+    return [*reasons, *differing(follows, said), *check_verdict(said["verdict"], follows), *check_exact(said, follows)]
 
 
 def _seal(bundle: Bundle) -> list[Reason]:

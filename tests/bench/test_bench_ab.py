@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -11,7 +12,9 @@ from support.runs import QUIET
 
 from lanewise.bench import manifest as manifests
 from lanewise.bench import stats, trees
-from lanewise.bench.ab import Command, CommandPlan, _argv, _ran, bench_commands
+from lanewise.bench.ab import Command, CommandPlan, _argv, bench_commands
+from lanewise.bench.machine import peak_memory
+from lanewise.bench.process import ran
 from lanewise.errors import EvidenceError
 
 METRIC = r"value (\S+)"
@@ -111,6 +114,95 @@ def _ended(pid):
     return False
 
 
+LINE = {
+    "schema": "lanewise.witness", "schema_version": 1, "lanewise": "0", "package": "0" * 64, "device": "cpu", "isa": "x86-64-v3", "threads": 1,
+    "code": "1" * 64, "kernels": {"matmul": 7}, "steps": {"decode": 3, "prefill": 0}, "prompt": "2" * 64, "prompt_tokens": 1,
+    "tokens": "3" * 64, "output_tokens": 4,
+}  # fmt: skip
+
+
+def wrote(value, **fields):
+    """A command that prints its number, and writes what a Lanewise that ran a model writes."""
+    return f"echo '{json.dumps({**LINE, **fields})}' >> $LANEWISE_WITNESS; echo value {value}"
+
+
+def test_a_command_that_writes_no_witness_is_said_to_have_written_none():
+    found = bench_commands(plan())
+    assert [found["arms"][arm]["witness"] for arm in "ab"] == ["none: the command wrote none"] * 2
+    assert found["figures"]["output"] == {"a": None, "b": None, "verdict": "no output asked for"}
+
+
+def test_what_a_witness_says_is_in_the_arm_and_its_tokens_are_the_output():
+    found = bench_commands(plan(wrote(1), wrote(2, isa="x86-64-v2")))
+    (process,) = found["arms"]["a"]["witness"]
+    assert (process["isa"], process["kernels"], process["phases"]) == ("x86-64-v3", ["matmul"], ["decode"])
+    assert found["figures"]["output"] == {"a": 1, "b": 1, "verdict": "token-exact"}
+    assert manifests.complaints(json.loads(manifests.text_of(found))) == []
+    found = bench_commands(plan(wrote(1), wrote(2, tokens="4" * 64)))
+    assert found["figures"]["output"]["verdict"] == "another output"
+    assert found["arms"]["b"]["output"] == "4" * 64
+
+
+def test_the_answer_that_is_asked_for_is_hashed_in_every_sample():
+    found = bench_commands(plan("echo 'value 1'; echo 'ids 3 4'", "echo 'value 2'; echo 'ids 3 4'", output=r"ids (.*)"))
+    assert found["figures"]["output"] == {"a": 1, "b": 1, "verdict": "same output"}
+    assert found["arms"]["a"]["output"] == manifests.digest(b"3 4\0")
+    found = bench_commands(plan("echo value 1 $$", output=r"value 1 ?(.*)", b="echo value 1"))
+    assert found["figures"]["output"]["verdict"] == "unsteady output"
+    assert found["figures"]["output"]["a"] == sum(s["arm"] == "a" for r in found["rounds"] for s in (*r["samples"], *r["control"]))
+    assert found["arms"]["a"]["output"] is None
+
+
+def test_the_memory_of_a_command_is_its_own_where_it_has_more_than_who_measures(tmp_path):
+    own = peak_memory() + (64 << 20)  # what this process had, Linux counts as the command's
+    done = ran(["python3", "-c", f"bytearray({own})"], tmp_path, 60)
+    assert own <= done.memory < 2 * own
+    assert ran(["true"], tmp_path, 60).memory is None
+
+
+def test_files_that_the_commands_read_are_in_the_bundle(tmp_path):
+    (tmp_path / "prompt").write_text("hello")
+    (tmp_path / "named").write_text("x")
+    found = bench_commands(plan("cat named; echo value 1", files=("prompt",)))
+    assert found["inputs"]["declared"] == ["prompt"]
+    assert {name: one["sha256"] for name, one in found["inputs"]["files"].items()} == {"prompt": manifests.digest(b"hello")} | {
+        "named": manifests.digest(b"x")
+    }
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "options", "words"),
+    [
+        ("echo x >> prompt; echo value 1", "echo value 2", {"files": ("prompt",)}, "prompt changed while the run went on"),
+        ("echo value 1", "echo value 2", {"files": ("gone",)}, "'gone' is neither a file nor a folder"),
+        ("echo value 1", "echo value 2", {"output": "ids (.*)"}, "matches nothing in what command a prints to stdout"),
+        ("echo value 1", "echo value 2", {"output": "ids"}, "has 0 groups; it has one, around the answer"),
+        ("echo no >> $LANEWISE_WITNESS; echo value 1", "echo value 2", {}, "the witness of command a cannot be read: JSONDecodeError"),
+        (wrote(1, schema="other"), "echo value 2", {}, "the witness of command a cannot be read: ValueError at schema"),
+        (
+            "n=$(cat count || true)x; echo $n > count; " + wrote(1, device="'$n'"),
+            "echo value 2",
+            {},
+            "command a ran something else than in its first",
+        ),
+        (Command(wrote(1), env=(("LANEWISE_CPU_ISA", "x"),)), Command(wrote(1)), {}, "LANEWISE_CPU_ISA had no effect"),
+    ],
+)
+def test_a_run_that_shows_less_than_it_seems_is_refused(tmp_path, a, b, options, words):
+    (tmp_path / "prompt").write_text("hello")
+    with pytest.raises(EvidenceError, match=re.escape(words)):
+        bench_commands(plan(a, b, **options))
+
+
+def test_the_file_of_the_witness_is_nobodys_but_the_runs():
+    with pytest.raises(EvidenceError, match="LANEWISE_WITNESS is set for every sample"):
+        Command("true", env=(("LANEWISE_WITNESS", "mine"),))
+
+
+def test_a_variable_that_chooses_no_kernel_may_leave_them_the_same():
+    assert bench_commands(plan(Command(wrote(1), env=(("LANEWISE_PIN", "1"),)), wrote(1)))["figures"]["output"]["verdict"] == "token-exact"
+
+
 def git(folder, *words):
     who = ("-c", "user.name=Test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false", "-c", "init.defaultBranch=main")
     done = subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True)
@@ -187,8 +279,8 @@ def test_a_commit_of_a_python_project_has_it_installed_in_an_environment_of_its_
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
     made = trees.tree_of(trees.commit_id("HEAD", repository), repository)
     for shell, said in (("cd / && python -m tinyab", "value 4"), ("python -c 'import sys; print(sys.prefix)'", str(made.environment))):
-        code, out, err = _ran(_argv(Command(shell, "HEAD"), made), made.folder, 60)
-        assert (code, out.strip()) == (0, said), err
+        done = ran(_argv(Command(shell, "HEAD"), made), made.folder, 60)
+        assert (done.code, done.out.strip()) == (0, said), done.err
 
 
 def test_a_commit_that_cannot_be_installed_is_refused(repository):

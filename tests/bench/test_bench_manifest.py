@@ -65,7 +65,7 @@ def _at(value, path):
 @pytest.mark.parametrize(
     ("at", "value", "words"),
     [
-        (("schema_version",), 2, "this version reads lanewise.evidence 1"),
+        (("schema_version",), 3, "this version reads lanewise.evidence 1 and 2"),
         (("schema",), "other", "this version reads"),
         (("kind",), "guess", "it is kernel or command"),
         (("plan", "pairs"), 14, "plan.pairs is '14'; it is between 15 and 10000"),

@@ -66,7 +66,7 @@ def test_a_broken_seal_and_none_are_both_noticed(tmp_path):
         (b'{"schema": NaN}', "schema is nan"),
         (b'{"schema": 1e999}', "schema is inf"),
         (b'{"schema": 123456789012345678901234567890}', "64 bits"),
-        (b'{"schema": "lanewise.evidence", "schema_version": 2}', "this version reads"),
+        (b'{"schema": "lanewise.evidence", "schema_version": 3}', "this version reads"),
         (b'{"schema": "lanewise.bench.model", "schema_version": 1}', "is missing"),
         (b'{"schema": "lanewise.bench.model"}', "schema_version"),
         (b"[" + b"0," * 600_000 + b"0]", "at most"),

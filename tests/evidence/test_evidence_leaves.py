@@ -44,10 +44,15 @@ FITTING = [
     (r"problem\.phase", {"phase", UNREADABLE}),
     (r"inputs\.seed", {"inputs"}),
     (r"arms\..\.(label|spec\..*)", {"witness", "command"}),
+    (r"inputs\.declared\[0\]", {"command"}),
+    (r"inputs\.files\..*\.(sha256|after)", {"input-changed"}),
+    (r"plan\.output", {"command", "figure"}),
+    (r"arms\..\.witness\[0\]\..*", {"witness", UNREADABLE}),
+    (r"rounds\[\d+\]\.(samples|control)\[\d\]\.output", {"exact"}),
+    (r"rounds\[\d+\]\.(samples|control)\[\d\]\.witness", {"witness"}),
     (r"arms\..\.witness\.(kernel|body|isa|calls)", {"witness"}),
     (r"arms\..\.witness\.m", {"witness", "phase"}),
-    (r"arms\..\.witness", {UNREADABLE}),
-    (r"arms\..\.output", {"output"}),
+    (r"arms\..\.output", {"output", "exact"}),
     (r"rounds\[\d+\]\.number", {"rounds"}),
     (r"rounds\[\d+\]\.order\[\d\]", {"balance", "sample-missing"}),
     (r"rounds\[\d+\]\.samples\[\d\]\.arm", {"sample-missing"}),
@@ -74,7 +79,8 @@ SEALED_ONLY = [
     r"plan\.rule\.clock",  # a stricter rule, that these rounds pass too
     r"inputs\.sha256\..*",  # *
     r"arms\..\.artifact",  # *
-    r"command (inputs|problem|arms\..\.output|machine\.last_level_cache)",  # of commands: null, or not asked for
+    r"command (problem|machine\.last_level_cache)",  # of commands: null, or not asked for
+    r"inputs\.files\..*\.bytes|rounds\[\d+\]\.(samples|control)\[\d\]\.memory",  # only what no machine has is refused
     r"rounds\[\d+\]\.probes\..*\.seconds\[\d\]",  # the best pass counts, and the median over rounds
     r"rounds\[\d+\]\.(before|after)\.(load\[\d\]|clock_mhz|temperature|power|memory_available|peak_memory)",
     r"rounds\[\d+\]\.(before|after)\.neighbours\[0\]\.(pid|parent|name)",

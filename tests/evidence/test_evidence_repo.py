@@ -3,10 +3,11 @@
 import subprocess
 
 import pytest
-from support.bundles import ARMS, CALL, good, good_command, refigured, written
+from support.bundles import ARMS, CALL, good, good_command, refigured, without_witness, witnessed_again, written
 
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import digest, sources
+from lanewise.engine.witness import package_digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence import open_bundle, recompile, verify
 from lanewise.kernels.cpu.compile import compile_object
@@ -50,11 +51,20 @@ def at(repo, manifest=None):
     made = manifest or good()
     made["commit"]["id"] = git(repo, "rev-parse", "HEAD")
     made["sources"] = sources(repo / "lanewise")
+    if made["kind"] == "command":
+        packaged(made, package_digest(made["sources"]))
     for arm in made["arms"].values():
-        if arm["witness"]:
+        if made["kind"] == "kernel":
             code = b"".join(f"{kernel.name} for {arm['witness']['isa']}".encode() for kernel in kernels_of(CALL))
             arm["artifact"] = digest(code)
     return made
+
+
+def packaged(made, package, *arms):
+    """The processes of the arms are of that package."""
+    for name in arms or ("a", "b"):
+        made["arms"][name]["witness"] = [{**process, "package": package} for process in made["arms"][name]["witness"]]
+    witnessed_again(made)
 
 
 def reasons(tmp_path, manifest, repo):
@@ -174,6 +184,9 @@ def test_an_arm_that_is_a_commit_has_the_files_of_that_commit(tmp_path, repo):
     arm["label"] += f" at {commit[:12]}"
     manifest["question"] = manifest["question"].removesuffix("?") + f" at {commit[:12]}?"
     assert codes(tmp_path, manifest, repo) == set()
+    packaged(manifest, digest(b"another package"), "b")
+    assert codes(tmp_path, manifest, repo) == {"source"}
+    packaged(manifest, package_digest(manifest["sources"]), "b")
     arm["artifact"] = digest(b"other files")
     assert codes(tmp_path, manifest, repo) == {"artifact"}
     arm["spec"]["commit"] = "--help"
@@ -182,10 +195,12 @@ def test_an_arm_that_is_a_commit_has_the_files_of_that_commit(tmp_path, repo):
 
 def test_a_command_that_runs_lanewise_is_stale_when_any_of_it_changed(tmp_path, repo):
     manifest = at(repo, good_command())
+    unwitnessed = refigured(without_witness(manifest))
     (repo / "lanewise/cli/show.py").write_text("z = 1\n")
-    assert codes(tmp_path, manifest, repo) == set()
-    manifest["arms"]["a"]["spec"]["shell"] = "lanewise --help"
-    assert "stale" in codes(tmp_path, manifest, repo)
+    assert codes(tmp_path, unwitnessed, repo) == set()
+    assert codes(tmp_path, manifest, repo) == {"stale"}
+    unwitnessed["arms"]["a"]["spec"]["shell"] = "lanewise --help"
+    assert "stale" in codes(tmp_path, unwitnessed, repo)
 
 
 def test_a_folder_without_git_is_refused(tmp_path, repo):

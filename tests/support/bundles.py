@@ -10,9 +10,11 @@ from lanewise.bench.around import RULE, left_out
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import NAME, SCHEMA, SCHEMA_VERSION, digest
 from lanewise.bench.problem import Call
+from lanewise.bench.process import NO_WITNESS, digest_of
 from lanewise.bench.rounds import BOOTSTRAP, most_rounds
 from lanewise.bench.seal import SEAL, seal_text
 from lanewise.bench.stats import figures, rounds_for, schedule
+from lanewise.engine.witness import package_digest
 
 CALL = Call("quant_linear", 1, 64, 128, "Q8_0")
 PAIRS, SEED, THREADS = 16, 7, 2
@@ -23,6 +25,14 @@ READ_BYTES = 1 << 20  # what a probe of a cache as small as that reads: one chun
 BEGAN = datetime(2026, 11, 30, 12, tzinfo=UTC)
 FLAGS = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni"
 ARMS = {"a": "x86-64-v4+vnni", "b": "x86-64-v3"}
+SOURCES = {"lanewise/__init__.py": digest(b"0"), "lanewise/kernels/cpu/emit.py": digest(b"1")}
+PROCESS = {
+    name: {
+        "lanewise": "0.1.0", "package": package_digest(SOURCES), "device": "cpu", "isa": isa, "threads": 2,
+        "code": digest(f"code of {name}".encode()), "prompt": digest(b"prompt"), "kernels": ["matmul_Q8_0"], "phases": ["decode", "prefill"],
+    }
+    for name, isa in ARMS.items()
+}  # fmt: skip
 SHELL = {"a": "echo 1.0 s", "b": "echo 1.4 s"}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -46,7 +56,8 @@ def good_command() -> dict[str, Any]:
     """The manifest of an A/B run of two shell commands."""
 
     def sample(arm: str, index: int) -> dict[str, Any]:
-        return {"arm": arm, "value": SECONDS[arm] * 1e4 * (1 + 0.01 * _away(index)), "repeats": 1}
+        made = {"arm": arm, "value": SECONDS[arm] * 1e4 * (1 + 0.01 * _away(index)), "repeats": 1}
+        return made | {"memory": (1 << 28) + index, "output": digest(b"tokens"), "witness": digest_of([PROCESS[arm]])}
 
     rounds = [_round(number, sample, None) for number in range(rounds_for(PAIRS))]
     command = [
@@ -64,13 +75,36 @@ def good_command() -> dict[str, Any]:
         "--timeout",
         "600",
     ]
-    plan = _plan() | {"metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0}
+    plan = _plan() | {"metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0, "output": None}
+    command += ["--file", "prompt.txt"]
+    inputs = {"declared": ["prompt.txt"], "files": {"prompt.txt": {"bytes": 9, "sha256": digest(b"?"), "after": digest(b"?")}}}
     question = f"Which gives the lower {plan['metric']}: {SHELL['a']} or {SHELL['b']}?"
     arms = {
-        name: {"label": text, "spec": {"shell": text, "commit": None, "env": {}}, "witness": None, "artifact": None, "output": None}
+        name: {"label": text, "spec": {"shell": text, "commit": None, "env": {}}, "witness": [PROCESS[name]], "artifact": None}
+        | {"output": digest(b"tokens")}
         for name, text in SHELL.items()
     }
-    return _whole("command", question, command, plan, None, None, arms, rounds)
+    return _whole("command", question, command, plan, None, inputs, arms, rounds)
+
+
+def witnessed_again(manifest: dict[str, Any]) -> None:
+    """Every sample has the hash of what its arm now says that ran."""
+    for one in manifest["rounds"]:
+        for sample in (*one["samples"], *one["control"]):
+            witness = manifest["arms"][sample["arm"]]["witness"]
+            sample["witness"] = None if witness == NO_WITNESS else digest_of(witness)
+
+
+def without_witness(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a command's bundle in which no command wrote a witness, and so no token ids."""
+    made = copy.deepcopy(manifest)
+    for arm in made["arms"].values():
+        arm |= {"witness": NO_WITNESS, "output": None}
+    for one in made["rounds"]:
+        for sample in (*one["samples"], *one["control"]):
+            sample["output"] = None
+    witnessed_again(made)
+    return made
 
 
 def written(folder: Path, manifest: dict[str, Any], *, sealed: bool = True) -> Path:
@@ -188,7 +222,7 @@ def _whole(kind: str, question: str, command: list[str], plan: Any, problem: Any
         "began": BEGAN.isoformat(),
         "ended": (BEGAN + timedelta(seconds=2 * len(rounds) + 3)).isoformat(),
         "commit": {"id": COMMIT, "dirty": False},
-        "sources": {"lanewise/__init__.py": digest(b"0"), "lanewise/kernels/cpu/emit.py": digest(b"1")},
+        "sources": SOURCES,
         "versions": {"lanewise": "0.1.0", "python": "3.11.7", "numpy": "2.3.5", "llvmlite": "0.50.0", "llvm": "22.1.0"},
         "settings": {"LANEWISE_CPU_ISA": None, "LANEWISE_THREADS": None},
         "machine": {

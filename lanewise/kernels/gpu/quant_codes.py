@@ -17,9 +17,8 @@ _UPPER = tl.constexpr(int.from_bytes(bytes((1, 13, 25, 38, 53, 69, 89, 113)), "l
 
 
 @triton.jit
-def held_tile(
-    w_at, lane, element, inside, RECORD: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr, WHOLE: tl.constexpr
-):
+def held_tile(w_at, lane, element, inside, RECORD: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr,
+              WHOLE: tl.constexpr):  # fmt: skip
     """A tile's vectors, [32, warps, 4] each, its scale vectors, the same for the four lanes of a row, and its tail, [32, warps, 2 h]."""
     half = tl.arange(0, 2)[None, None, :]
     held = ()

@@ -61,7 +61,7 @@ def quant_gemv(
     ahead = tiles if config.ahead >= tiles else max(1, config.ahead // strands) * strands
     ahead = min(ahead, tiles)
     last = max(0, -(-(tiles - ahead) // ahead)) * ahead  # the first of the tiles that the loop leaves
-    whole = blocks % (wide * config.splits) == 0 and tiles % ahead == 0
+    whole = blocks % (wide * config.splits) == 0
     part = _new((config.splits, m, panels * ROWS), torch.float32, y.device) if config.splits > 1 else y
     pdl = arch.pdl and not interpreted
     fused: dict[str, Any] = {"BIAS": bias is not None, "RESIDUAL": residual is not None, "GATED": w.gated, "PDL": pdl}
@@ -71,6 +71,7 @@ def quant_gemv(
         a.q, a.d, a.sums, w.tiles, y, _or(bias, y), _or(residual, y), part, m, w.n, blocks, *strides,
         CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
         SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT=dot, W=wide, STRANDS=strands, AHEAD=ahead, LOOP=tiles > ahead, LAST=last,
+        REST=tiles - last,
         BLOCKS=blocks if whole else 0, TOKENS=config.tokens, SPLITS=config.splits, EARLY=pdl and constant_w,
         num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **fused, **late,
     )  # fmt: skip
@@ -78,20 +79,9 @@ def quant_gemv(
         checked(compiled, _LANES)
     if config.splits > 1:
         _combine[triton.cdiv(panels * ROWS, _COMBINED), m](
-            part,
-            y,
-            _or(bias, y),
-            _or(residual, y),
-            m,
-            w.n,
-            panels * ROWS,
-            *strides,
-            SPLITS=config.splits,
-            WIDTH=_COMBINED,
-            num_warps=1,
-            **fused,
-            **late,
-        )
+            part, y, _or(bias, y), _or(residual, y), m, w.n, panels * ROWS, *strides, SPLITS=config.splits, WIDTH=_COMBINED, num_warps=1,
+            **fused, **late,
+        )  # fmt: skip
     return y
 
 
@@ -99,8 +89,9 @@ def quant_gemv(
 def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_col, residual_row, residual_col,
            CODE: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
            SHIFT: tl.constexpr, RECORD: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr, W: tl.constexpr, STRANDS: tl.constexpr,
-           AHEAD: tl.constexpr, LOOP: tl.constexpr, LAST: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr, SPLITS: tl.constexpr,
-           BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+           AHEAD: tl.constexpr, LOOP: tl.constexpr, LAST: tl.constexpr, REST: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr,
+           SPLITS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
+           EARLY: tl.constexpr):  # fmt: skip
     """All blocks, of a split its share, of panel program_id(0) for TOKENS tokens; of a split as part[split, token, row]."""
     # tokens side by side: their panel is in the cache
     across, split = tl.cdiv(m, TOKENS), tl.program_id(1)
@@ -128,7 +119,7 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
     for _ in tl.static_range(STRANDS * PARTS):
         totals = totals + (tl.zeros((32, W, 4), tl.float32),)
     if LOOP:  # as many tiles as are held: each makes room for the one that comes so many later
-        for start in tl.range(0, blocks - AHEAD * STEP, AHEAD * STEP, num_stages=1):
+        for start in tl.range(0, LAST * STEP, AHEAD * STEP, num_stages=1):
             more, rest = totals, ()
             for i in tl.static_range(AHEAD):
                 block = start + i * STEP + side
@@ -137,7 +128,7 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
                 more = _strand(more, held, i, w_at, block, blocks, first_token, m, xq, xd, xs, lane, element,
                                VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
             held, totals = rest, more
-    for i in tl.static_range(AHEAD):
+    for i in tl.static_range(REST):
         totals = _strand(totals, held, i, w_at, LAST * STEP + i * STEP + side, blocks, first_token, m, xq, xd, xs, lane, element,
                          VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
     for t in tl.static_range(PARTS):

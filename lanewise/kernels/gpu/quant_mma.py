@@ -40,6 +40,14 @@ def _dp2a(row: int, token: int) -> str:
 _MINIMA = tl.constexpr("".join(_dp2a(row, token) for row in (0, 1) for token in (0, 1)))
 _MINIMA_REGISTERS = tl.constexpr(",".join(["=&r"] * 4 + ["r"] * 12))
 
+_LOAD = tl.constexpr("ld.global.v4.b32 {$0,$1,$2,$3}, [$4];")
+_LOAD2 = tl.constexpr("ld.global.v2.b32 {$0,$1}, [$4];\nmov.b32 $2, $0;\nmov.b32 $3, $1;")
+_LOAD_REGISTERS = tl.constexpr("=r,=r,=r,=r,l,l,l,l")
+_ASK = "{ .reg .pred p;\nsetp.ne.s32 p, $8, 0;\nmov.b32 $0, 0;\nmov.b32 $1, 0;\n"
+_LOAD_IF = tl.constexpr(_ASK + "mov.b32 $2, 0;\nmov.b32 $3, 0;\n@p ld.global.v4.b32 {$0,$1,$2,$3}, [$4]; }")
+_LOAD2_IF = tl.constexpr(_ASK + "@p ld.global.v2.b32 {$0,$1}, [$4];\nmov.b32 $2, $0;\nmov.b32 $3, $1; }")
+_LOAD_IF_REGISTERS = tl.constexpr("=&r,=&r,=&r,=&r,l,l,l,l,r,r,r,r")
+
 
 @triton.jit
 def mma_tile(total, held, block, blocks, first_token, m, xq, xd, xs, lane, element,
@@ -47,16 +55,16 @@ def mma_tile(total, held, block, blocks, first_token, m, xq, xd, xs, lane, eleme
              W: tl.constexpr, WHOLE: tl.constexpr, DOT: tl.constexpr):  # fmt: skip
     """total[32, W, 4] + the products of a tile with 8 tokens from first_token on, blocks side by side over W."""
     c = lane % 4
-    mine, at = first_token + 2 * c, first_token // 8 * blocks + block
-    there, first_there, second_there = first_token + lane // 4 < m, mine < m, mine + 1 < m
+    at, inside = first_token // 8 * blocks + block, block < blocks
+    # what stands in the place of a token that does not exist reaches its own results alone, which nobody stores
+    there = first_token + lane // 4 < m
     if not WHOLE:
-        inside = block < blocks
-        there, first_there, second_there = there & inside, first_there & inside, second_there & inside
+        there = there & inside
     x_at = xq + (at * 512 + lane * 4 + element)
     exact = tl.zeros((32, W, 4), tl.int32)
     for i in tl.static_range(4):
         low, high = codes(held, i, CODE, DOT)
-        x = tl.load(x_at + 128 * i, mask=there, other=0)
+        x = _words(x_at + 128 * i, there, False, DOT)
         if GROUP == 16:
             first, second, third, fourth = _quad(low, high, x, W, DOT)
             scales = scale_word(held, VECTORS, i, W)
@@ -75,30 +83,54 @@ def mma_tile(total, held, block, blocks, first_token, m, xq, xd, xs, lane, eleme
             first, second = _pair(low, high, x, W, DOT)
             scales = scale_word(held, VECTORS, i, W)
             d_at = at * 64 + i * 16 + c * 4 + element
-            both = (element // 2 == 0) & first_there | (element // 2 == 1) & second_there
-            d_even, d_odd = pair_of(tl.load(xd + d_at, mask=both, other=0.0), W)
+            d_even, d_odd = pair_of(_words(xd.to(tl.pointer_type(tl.int32)) + d_at, inside, WHOLE, DOT).to(tl.float32, bitcast=True), W)
             total += first.to(tl.float32) * (half_of(scales, 0) * (1 / (1 << SHIFT)) * of_columns(d_even, W))
             total += second.to(tl.float32) * (half_of(scales, 1) * (1 / (1 << SHIFT)) * of_columns(d_odd, W))
             if SCALE == "half+min":
-                s_even, s_odd = pair_of(tl.load(xs + d_at, mask=both, other=0.0), W)
+                s_even, s_odd = pair_of(_words(xs.to(tl.pointer_type(tl.int32)) + d_at, inside, WHOLE, DOT).to(tl.float32, bitcast=True), W)
                 least = scale_word(held, VECTORS + 2, i, W)
                 total += half_of(least, 0) * of_columns(s_even, W)
                 total += half_of(least, 1) * of_columns(s_odd, W)
     if GROUP == 16 or SCALE == "bytes" or SCALE == "bytes+min":
-        t = tl.arange(0, 2)[None, None, :]
-        both = (t == 0) & first_there | (t == 1) & second_there
-        d = of_columns(tl.load(xd + (at * 8 + 2 * c + t), mask=both, other=0.0), W)
+        # the octet's eight, of which a lane has two
+        d = _two(xd.to(tl.pointer_type(tl.int32)) + (at * 8 + 2 * c + element % 2), inside, WHOLE, DOT).to(tl.float32, bitcast=True)
         tail = of_rows(held[VECTORS + SCALES], W)
         total += exact.to(tl.float32) * (half_of(tail, 0) * (1 / (1 << SHIFT)) * d)
         if SCALE == "bytes+min" or SCALE == "nibbles+min":
             s_at = xs + (at * 96 + c * 8 + element)
             if SCALE == "bytes+min":
-                least = _minima(held[VECTORS + 1], s_at, s_at + 4, first_there, second_there, W, DOT)
+                least = _minima(held[VECTORS + 1], s_at, inside, W, WHOLE, DOT)
             else:
-                least = _minima((held[VECTORS] >> 4) & 0x0F0F0F0F, s_at + 32, s_at + 36, first_there, second_there, W, DOT)
-                least += _minima((held[VECTORS + 1] >> 4) & 0x0F0F0F0F, s_at + 64, s_at + 68, first_there, second_there, W, DOT)
+                least = _minima((held[VECTORS] >> 4) & 0x0F0F0F0F, s_at + 32, inside, W, WHOLE, DOT)
+                least += _minima((held[VECTORS + 1] >> 4) & 0x0F0F0F0F, s_at + 64, inside, W, WHOLE, DOT)
             total -= least.to(tl.float32) * (half_of(tail, 1) * d)
     return total
+
+
+@triton.jit
+def _words(at, there, ALWAYS: tl.constexpr, DOT: tl.constexpr):
+    """Four words of activations. By assembly, which Triton's pipeliner leaves where it is: it would take them through shared memory as it does w."""
+    if DOT == "mma":
+        if ALWAYS:
+            words = tl.inline_asm_elementwise(_LOAD, _LOAD_REGISTERS, [at.to(tl.int64)], tl.int32, False, 4)
+        else:
+            words = tl.inline_asm_elementwise(_LOAD_IF, _LOAD_IF_REGISTERS, [at.to(tl.int64), there.to(tl.int32)], tl.int32, False, 4)
+    else:
+        words = tl.load(at, mask=there, other=0)
+    return words
+
+
+@triton.jit
+def _two(at, there, ALWAYS: tl.constexpr, DOT: tl.constexpr):
+    """Two words of activations, twice."""
+    if DOT == "mma":
+        if ALWAYS:
+            words = tl.inline_asm_elementwise(_LOAD2, _LOAD_REGISTERS, [at.to(tl.int64)], tl.int32, False, 4)
+        else:
+            words = tl.inline_asm_elementwise(_LOAD2_IF, _LOAD_IF_REGISTERS, [at.to(tl.int64), there.to(tl.int32)], tl.int32, False, 4)
+    else:
+        words = tl.load(at, mask=there, other=0)
+    return words
 
 
 @triton.jit
@@ -128,9 +160,9 @@ def _quad(low, high, x, W: tl.constexpr, DOT: tl.constexpr):
 
 
 @triton.jit
-def _minima(least, first_at, second_at, first_there, second_there, W: tl.constexpr, DOT: tl.constexpr):
+def _minima(least, s_at, inside, W: tl.constexpr, WHOLE: tl.constexpr, DOT: tl.constexpr):
     """Sum of eight minima of a row, bytes in two words, times the int16 sums of a token's activations in their groups."""
-    first, second = tl.load(first_at, mask=first_there, other=0), tl.load(second_at, mask=second_there, other=0)
+    first, second = _words(s_at, inside, WHOLE, DOT), _words(s_at + 4, inside, WHOLE, DOT)
     if DOT == "mma":
         added = tl.inline_asm_elementwise(_MINIMA, _MINIMA_REGISTERS, [least, first, second], tl.int32, True, 4)
     else:
