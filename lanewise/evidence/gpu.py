@@ -89,7 +89,7 @@ def check_gpu_arm(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     if body == "blas":
         if "compiled" in spec:
             yield Reason("witness", f"{where}.spec.compiled", "nothing: the vendor's library is not compiled here", shown(spec["compiled"]))
-        expander = found["sources"].get(EXPANDER) if meant.expands else None
+        expander = found["sources"].get(EXPANDER, "not there") if meant.expands else None
         if arm["artifact"] != (right := blas_artifact(found["versions"], expander)):
             yield Reason("artifact", f"{where}.artifact", f"{right}, of the versions of the library", arm["artifact"])
 
