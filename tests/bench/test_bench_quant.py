@@ -129,6 +129,7 @@ def test_both_definitions_tell_right_from_a_group_that_is_off(fmt):
     kernel = gpu._product("quant_gemv", *gpu._definition("quant_gemv", x, w))
     assert reference.integer(kernel, w.layout.activation) <= 1
     assert reference.integer(kernel[:1], w.layout.activation) <= 1
+    assert reference.integer(kernel * 1.02, w.layout.activation) > 1
     wide = expand(w, torch.bfloat16)
     library = (x.double() @ wide.double().T).to(torch.bfloat16)
     assert reference.expanded(library, wide) <= 1

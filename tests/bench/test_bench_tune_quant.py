@@ -34,6 +34,7 @@ def _card(monkeypatch):
     """Configurations whose times are known; weights in front of BLAS take 7 us."""
     gpu.install(monkeypatch, [compiled()])
     gpu.keep_time(monkeypatch)
+    monkeypatch.setattr("lanewise.bench.shapes._POOL", 64)
 
     def kernel(x, w, *, out, constant_w, config, arch):
         assert (constant_w, arch, out) == (True, ROW, torch.bfloat16)
@@ -145,11 +146,15 @@ def test_a_written_table_is_what_the_next_choice_reads_and_linear_has_its_own(mo
     tables.forget()
 
 
-def test_the_command_line_takes_all_formats_and_prints_rows_as_json(tmp_path):
-    ran = CliRunner().invoke(app, ["tune", "--format", "all", "--shapes", "64x1024", "--m", "1", "--json"])
-    rows = json.loads(ran.stdout)["rows"]
-    assert [row["format"] for row in rows] == list(LAYOUTS)
-    assert {row["config"]["warps"] for row in rows} == {8}
+def test_the_command_line_takes_all_formats_at_once_and_prints_rows_as_json(monkeypatch):
+    plans, plain = [], tune.tune
+    monkeypatch.setattr(tune, "tune", lambda plan, progress: plans.append(plan) or plain(TunePlan((SHAPE,), (1,), ("bf16",), formats=("Q6_K",))))
+    ran = CliRunner().invoke(app, ["tune", "--format", "all", "--shapes", "64x1024", "--m", "1,8", "--json"])
+    assert [(plan.formats, plan.dtypes, plan.rows) for plan in plans] == [(tuple(LAYOUTS), ("bf16",), (1, 8))]
+    assert [(row["format"], row["config"]["warps"]) for row in json.loads(ran.stdout)["rows"]] == [("Q6_K", 8)]
+
+
+def test_a_table_in_a_file_is_the_table_that_was_measured(tmp_path):
     table, _ = tuned()
     write_table(table, tmp_path / "one.json")
     assert tables.read(tmp_path / "one.json", QUANT) == table
