@@ -162,7 +162,7 @@ MUTANTS: dict[str, Body] = {
     "codes are one too large": mistaken("q", lambda q: q + 1),
     "the lowest code is one too large": mistaken("q", lambda q: np.maximum(q, -127)),
     "scales are rounded to bf16": mistaken("scale", lambda s: torch.from_numpy(s).to(torch.bfloat16).double().numpy()),
-    "scales lose what is subnormal": mistaken("scale", lambda s: np.where(np.abs(s) < 2.0**-14, 0, s)),
+    "scales lose what is subnormal": mistaken("scale", lambda s: np.where(np.abs(s) < np.finfo(np.float16).smallest_normal, 0, s)),
     "scales are without sign": mistaken("scale", np.abs),
     "integer sums wrap in 16 bits": steps(sums=in_16_bits),
     "what is no number is hidden": steps(sums=lambda p: np.nan_to_num(p.sums(), posinf=0, neginf=0)),

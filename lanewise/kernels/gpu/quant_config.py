@@ -24,7 +24,7 @@ class QuantConfig:
     body:   "tiles" (8 tokens at a time by the int8 matrix unit, NVIDIA from sm_80 on), "dots" (4-way int8 dots, a token at a time),
             or "blas" (the weights dequantized in front of the vendor's library)
     warps:  of a program; its blocks of 256 columns lie side by side over them
-    ahead:  tiles of w that a warp loads before anything else; it holds as many in registers until the end
+    ahead:  tiles of w that a warp loads before anything else; each that is multiplied makes room for the one that comes so many later
     tokens: of a program
     splits: programs along k, whose sums a second kernel adds
 
@@ -85,7 +85,7 @@ def _tiles(m: int, n: int, k: int) -> Iterator[QuantConfig]:
         if warps * splits > STRANDS or warps * splits > 2 * blocks or tokens >= 2 * max(8, m) or (splits > 1 and panels > 264):
             continue
         tiles, strands = -(-blocks // (warps * splits)), STRANDS // (warps * splits)
-        if ahead > max(tiles, 1) or (ahead < tiles and ahead % strands) or (ahead > 4 and (tokens > 8 or ahead < tiles)):
+        if ahead > max(tiles, 1) or (tiles > 16 and ahead % strands) or (ahead > 4 and (tokens > 8 or ahead < tiles)):
             continue
         yield QuantConfig("tiles", warps, ahead, tokens, splits)
 

@@ -29,6 +29,7 @@ __all__ = ["quant_gemv"]
 
 _LANES = "sizePerThread = [1, 1, 4], threadsPerWarp = [32, 1, 1], warpsPerCTA = [1, \\d+, 1], order = [2, 0, 1]"
 _WAITING_WAVE = 64  # where a dot's result must not be read at once (LLVM's hazard recognizer, gfx90a and later); harmless on the others
+_UNROLLED = 32  # tiles times tokens of a program, in eights or by ones, that are written out: compilers then need fewer registers than in a loop
 _COMBINED = 64  # rows of w that a program of `_combine` adds up
 
 
@@ -57,10 +58,10 @@ def quant_gemv(
         wide //= 2
     tiles = -(-blocks // (wide * config.splits))
     strands = STRANDS // (wide * config.splits)
-    # a multiple of the strands, so that a held tile always belongs to the same
-    ahead = tiles if config.ahead >= tiles else max(1, config.ahead // strands) * strands
-    ahead = min(ahead, tiles)
-    last = max(0, -(-(tiles - ahead) // ahead)) * ahead  # the first of the tiles that the loop leaves
+    ahead = min(config.ahead, tiles)
+    unrolled = tiles * max(1, config.tokens // 8 if mma else config.tokens) <= _UNROLLED
+    if not unrolled:  # a multiple of the strands, so that a held tile always belongs to the same
+        ahead = max(1, ahead // strands) * strands
     whole = blocks % (wide * config.splits) == 0
     part = _new((config.splits, m, panels * ROWS), torch.float32, y.device) if config.splits > 1 else y
     pdl = arch.pdl and not interpreted
@@ -70,8 +71,7 @@ def quant_gemv(
     compiled = _tiles[panels * -(-m // config.tokens), config.splits](
         a.q, a.d, a.sums, w.tiles, y, _or(bias, y), _or(residual, y), part, m, w.n, blocks, *strides,
         CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
-        SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT=dot, W=wide, STRANDS=strands, AHEAD=ahead, LOOP=tiles > ahead, LAST=last,
-        REST=tiles - last,
+        SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT=dot, W=wide, STRANDS=strands, AHEAD=ahead, TILES=tiles if unrolled else 0,
         BLOCKS=blocks if whole else 0, TOKENS=config.tokens, SPLITS=config.splits, EARLY=pdl and constant_w,
         num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **fused, **late,
     )  # fmt: skip
@@ -89,7 +89,7 @@ def quant_gemv(
 def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_col, residual_row, residual_col,
            CODE: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
            SHIFT: tl.constexpr, RECORD: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr, W: tl.constexpr, STRANDS: tl.constexpr,
-           AHEAD: tl.constexpr, LOOP: tl.constexpr, LAST: tl.constexpr, REST: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr,
+           AHEAD: tl.constexpr, TILES: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr,
            SPLITS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
            EARLY: tl.constexpr):  # fmt: skip
     """All blocks, of a split its share, of panel program_id(0) for TOKENS tokens; of a split as part[split, token, row]."""
@@ -118,19 +118,23 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
     totals = ()
     for _ in tl.static_range(STRANDS * PARTS):
         totals = totals + (tl.zeros((32, W, 4), tl.float32),)
-    if LOOP:  # as many tiles as are held: each makes room for the one that comes so many later
-        for start in tl.range(0, LAST * STEP, AHEAD * STEP, num_stages=1):
+    if TILES:  # one after the other, each with the load of the one that comes AHEAD later
+        for i in tl.static_range(TILES):
+            if i + AHEAD < TILES:
+                block = (i + AHEAD) * STEP + side
+                held = held + held_tile(w_at + block * RECORD, lane, element, block < blocks, RECORD, VECTORS, SCALES, TAIL, WHOLE)
+            totals = _strand(totals, held, i, w_at, i * STEP + side, blocks, first_token, m, xq, xd, xs, lane, element,
+                             VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+    else:
+        for start in tl.range(0, blocks, AHEAD * STEP, num_stages=1):
             more, rest = totals, ()
             for i in tl.static_range(AHEAD):
                 block = start + i * STEP + side
                 later = block + AHEAD * STEP
                 rest = rest + held_tile(w_at + later * RECORD, lane, element, later < blocks, RECORD, VECTORS, SCALES, TAIL, False)
                 more = _strand(more, held, i, w_at, block, blocks, first_token, m, xq, xd, xs, lane, element,
-                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
             held, totals = rest, more
-    for i in tl.static_range(REST):
-        totals = _strand(totals, held, i, w_at, LAST * STEP + i * STEP + side, blocks, first_token, m, xq, xd, xs, lane, element,
-                         VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
     for t in tl.static_range(PARTS):
         total = _tree(totals, t, PARTS, STRANDS)
         token = tl.cast(first_token, tl.int64) + (8 * t + tl.arange(0, 8)[:, None] if MMA else t + tl.arange(0, 1)[:, None])
