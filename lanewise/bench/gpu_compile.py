@@ -18,7 +18,7 @@ from lanewise.errors import EvidenceError
 
 __all__ = ["compile_all", "wanted"]
 
-_UNROLLED = ("AHEAD", "TOKENS", "M", "GROUPS")
+_UNROLLED = ("AHEAD", "TILES", "TOKENS", "M", "GROUPS")
 
 
 @contextmanager

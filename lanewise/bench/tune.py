@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,9 @@ from lanewise.kernels.gpu.config import BODIES, Config
 from lanewise.kernels.gpu.defaults import candidates
 from lanewise.kernels.gpu.linear import MOST_ROWS
 from lanewise.kernels.gpu.quant_layout import layout_of
-from lanewise.kernels.gpu.table import LINEAR, Measured, Row, Table, forget, here
+from lanewise.kernels.gpu.table import LINEAR, Measured, Row, Table, forget, here, read
 
-__all__ = ["TunePlan", "tune", "write_table"]
+__all__ = ["TunePlan", "added", "tune", "write_table"]
 
 _SEEDED = 8  # configurations of each body that a neighbour passes on
 _BRIEF_SECONDS, _FASTEST_READ, _MOST_BRIEF = 3e-4, 4e12, 64  # of a graph; bytes a second; calls, but at least one rotation
@@ -98,6 +98,20 @@ def tune(plan: TunePlan, progress: Progress | None = None) -> tuple[Table, list[
             return Table(key, tuner.rows(), tuner.subject.kind), list(dict.fromkeys(tuner.notes))
         finally:
             gpu.close()
+
+
+def added(table: Table, path: Path) -> Table:
+    """The table with the rows that a file has beside its own; just the table where there is no file.
+
+    Raises ShapeError for a file that is no table of this kind, and LanewiseError for one of another device, driver or Triton.
+    """
+    if not path.exists():
+        return table
+    old = read(path, table.kind)
+    if other := [f"{name} {old.key.get(name)} there and {now} here" for name, now in table.key.items() if old.key.get(name) != now]:
+        raise LanewiseError(f"{path} is a table of something else: {', '.join(other)}; rows of both cannot stand in one")
+    measured = {(row.name, row.m, row.n, row.k) for row in table.rows}
+    return replace(table, rows=(*(row for row in old.rows if (row.name, row.m, row.n, row.k) not in measured), *table.rows))
 
 
 def write_table(table: Table, path: Path) -> None:

@@ -1,7 +1,7 @@
 """What `lanewise tune --format` times: `quant_linear` on packed weights, x quantized at every call as in the op, beside weights dequantized for BLAS.
 
-All cuts of a kernel are tried at the smallest m; for more tokens only the best of those, with every number of tokens in a program. Compiling is what
-takes long, and it grows with what a program unrolls.
+All cuts of a kernel are tried at the smallest m; for more tokens only the best of those, with every number of tokens in a program, as compiling them
+all would take the longest of everything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,6 @@ from lanewise.kernels.gpu.quant_table import QUANT, QuantRow
 __all__ = ["Quantized"]
 
 _PASSED = 4  # cuts that the smallest m passes on
-_MOST_UNROLLED = 12  # tiles in a program times the eights of tokens that they meet: more are minutes in the compiler
 _SEED = 0
 
 
@@ -84,8 +83,7 @@ class Quantized:
         return QuantRow(*problem, config, seconds, blas_seconds)
 
     def _candidates(self, problem: TuneProblem) -> list[QuantConfig]:
-        found = candidates(self._arch, *problem)
-        return [config for config in found if config != self.blas and config.ahead * max(1, config.tokens // 8) <= _MOST_UNROLLED]
+        return [config for config in candidates(self._arch, *problem) if config != self.blas]
 
 
 def _cut(config: QuantConfig) -> tuple[str, int, int, int]:

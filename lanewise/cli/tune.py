@@ -27,6 +27,7 @@ __all__ = ["tune"]
 @click.option("--seconds", default=20.0, help="Most for one shape, m and type, compiling left out.")
 @click.option("--write", is_flag=True, help="Write the table into the cache directory, where the op looks for it.")
 @click.option("--out", help="Write the table to this file.")
+@click.option("--add", is_flag=True, help="Keep what a table that is there has of other shapes; it has to be of this device, driver and Triton.")
 @as_json
 def tune(
     device: str,
@@ -39,6 +40,7 @@ def tune(
     seconds: float,
     write: bool,
     out: str | None,
+    add: bool,
     as_json: bool,
 ) -> None:
     """Measure candidate configurations of the skinny kernel on a GPU, or with --format of the quantized ones, and BLAS beside them."""
@@ -55,7 +57,7 @@ def tune(
     rows, dtypes = numbers("--m", m), tuple(known(name.strip()).name for name in types.split(","))
     kind = QUANT if formats else LINEAR
     try:
-        from lanewise.bench.tune import TunePlan, write_table
+        from lanewise.bench.tune import TunePlan, added, write_table
         from lanewise.bench.tune import tune as measure
     except ImportError as error:
         raise DeviceError(f"tuning on {device} needs PyTorch and Triton: {error}; pip install 'lanewise[gpu]' brings them") from None
@@ -67,7 +69,7 @@ def tune(
     unwritten = []
     for path in ([user_path(table.key["device"], kind)] if write else []) + ([Path(out)] if out else []):
         try:
-            write_table(table, path)
+            write_table(added(table, path) if add else table, path)
             complain("note", f"table written: {path}")
         except LanewiseError as error:
             unwritten.append(error)

@@ -1,6 +1,7 @@
 """What an arm on packed weights says that it launched: the kernels of its way, for the format, types and k of the problem, with nothing fused."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -40,9 +41,12 @@ def check_quantized(where: str, compiled: list[Any], problem: Mapping[str, Any],
         for constant, right in _constants(name, layout).items():
             if constants.get(constant) != right:
                 yield Reason("witness", where, f"{constant} {shown(right)} of {name}, as {layout.format} has it", shown(constants.get(constant)))
-        blocks, k = constants.get("BLOCKS"), problem.get("k")
-        if blocks and isinstance(k, int) and blocks != -(-k // BLOCK):
-            yield Reason("witness", where, f"a kernel of {-(-k // BLOCK)} blocks", shown(blocks))
+        right, blocks = -(-int(problem["k"]) // BLOCK), constants.get("BLOCKS")
+        if blocks and blocks != right:
+            yield Reason("witness", where, f"a kernel of {right} blocks", shown(blocks))
+        written = [constants.get(one, 1) for one in ("TILES", "W", "SPLITS")]  # tiles that a warp goes over without a loop, or 0
+        if name == _TILES and written[0] and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
+            yield Reason("witness", where, f"TILES, W and SPLITS for {right} blocks", shown(written))
 
 
 def _constants(name: str, layout: Layout) -> dict[str, Any]:

@@ -91,16 +91,18 @@ def test_all_cuts_are_tried_at_the_smallest_m_and_the_best_with_every_number_of_
     assert (one.explored(first), one.explored(more)) == ([FAST, SLOW], [])
     assert one.rest(more, {first: {FAST: 1.0, SLOW: 2.0}}) == [FAST, SLOW, WIDE]
     assert one.rest(more, {first: {SLOW: 2.0}}) == [SLOW]
-    assert one.rest(more, {}) == [FAST, SLOW, WIDE]
+    assert one.rest(more, {}) == [FAST, SLOW, WIDE, HUGE]
 
 
-def test_what_is_minutes_in_the_compiler_is_no_candidate(monkeypatch):
+def test_candidates_are_those_of_the_kernels_without_blas_and_few_are_compiled_for_prompts(monkeypatch):
     monkeypatch.setattr(tune_quant, "candidates", candidates)
     one = Quantized(None, ROW, tuple(LAYOUTS), (1, 512), "bf16")
-    for fmt in LAYOUTS:
-        found = one._candidates(TuneProblem(fmt, 512, 4096, 14336))
-        assert 10 < len(found) < 81
-        assert max(config.ahead * config.tokens // 8 for config in found) <= 12
+    first, prompt = (TuneProblem("Q4_K", m, 4096, 14336) for m in (1, 512))
+    tried = one.explored(first)
+    assert tried == list(candidates(ROW, *first)[:-1])
+    rest = one.rest(prompt, {first: {config: float(place) for place, config in enumerate(tried)}})
+    assert {tune_quant._cut(config) for config in rest} == {tune_quant._cut(config) for config in tried[:4]}
+    assert {config.tokens for config in rest} == {8, 16, 32, 64}
 
 
 def test_one_x_serves_every_m_so_that_rows_are_drawn_once():
@@ -158,3 +160,16 @@ def test_a_table_in_a_file_is_the_table_that_was_measured(tmp_path):
     table, _ = tuned()
     write_table(table, tmp_path / "one.json")
     assert tables.read(tmp_path / "one.json", QUANT) == table
+
+
+def test_a_table_that_is_there_keeps_its_rows_of_other_problems(tmp_path):
+    path = tmp_path / "table.json"
+    words = ["tune", "--format", "Q4_K", "--shapes", "32x512", "--add", "--out", str(path)]
+    for more in (["--m", "1,4"], ["--m", "16"], ["--m", "4"]):
+        assert CliRunner().invoke(app, [*words, *more]).exit_code == 0
+    assert [row.m for row in tables.read(path, QUANT).rows] == [1, 16, 4]
+    path.write_text(path.read_text().replace('"triton": "', '"triton": "0'))
+    ran = CliRunner().invoke(app, [*words, "--m", "1"])
+    assert (ran.exit_code, "is a table of something else: triton 0" in ran.stderr, f"{FAST}" in ran.stdout) == (2, True, True)
+    path.write_text("no table")
+    assert "is no table of configurations" in CliRunner().invoke(app, [*words, "--m", "1"]).stderr

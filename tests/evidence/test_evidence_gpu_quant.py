@@ -13,31 +13,33 @@ from lanewise.bench import gpu_code, stats
 from lanewise.bench.gpu_compile import wanted
 from lanewise.bench.problem import Call
 from lanewise.evidence import open_bundle, verify
+from lanewise.evidence.gpu_quant import check_quantized
 from lanewise.evidence.recompile import check_recompiled
+from lanewise.kernels.gpu.quant_layout import LAYOUTS
 
 triton = pytest.importorskip("triton")
 from support.gpu_launch import standing_in  # noqa: E402 - needs triton
 
 from lanewise.kernels.gpu.act_quant import act_quant  # noqa: E402
-from lanewise.kernels.gpu.quant_config import QuantConfig  # noqa: E402
+from lanewise.kernels.gpu.quant_config import QuantConfig, default  # noqa: E402
 from lanewise.kernels.gpu.quant_gemm import dequantize  # noqa: E402
 from lanewise.kernels.gpu.quant_gemv import quant_gemv  # noqa: E402
-from lanewise.kernels.gpu.quant_pack import pack  # noqa: E402
+from lanewise.kernels.gpu.quant_pack import QuantWeight, pack  # noqa: E402
 
 ROW = arch.parse("sm_90")
 CALL, PROMPT = Call("quant_linear", 1, 32, 1024, "Q4_K", "bf16"), Call("quant_linear", 64, 32, 1024, "Q4_K", "bf16")
 BLAS = Made("blas", "blas", "blas", "0")
 
 
-def launched(config, m=1):
+def launched(config, m=1, w=None):
     """Descriptions of what a call would compile for a card that is not here."""
-    w = pack(torch.from_numpy(CALL.inputs(0)["w"]), "Q4_K")
-    x = torch.zeros(m, CALL.k, dtype=torch.bfloat16)
+    w = w or pack(torch.from_numpy(CALL.inputs(0)["w"]), "Q4_K")
+    x = torch.zeros(m, w.k, dtype=torch.bfloat16)
     with standing_in(ROW), wanted() as kernels:
         if config is None:
             dequantize(w, x.dtype, arch=ROW)
         else:
-            quant_gemv(act_quant(x, "q8_k", arch=ROW), w, out=x.dtype, constant_w=True, config=config, arch=ROW)
+            quant_gemv(act_quant(x, w.layout.activation, arch=ROW), w, out=x.dtype, constant_w=True, config=config, arch=ROW)
     return json.loads(json.dumps(kernels))
 
 
@@ -64,6 +66,18 @@ def test_good_bundles_of_all_arms_hold(tmp_path, call, made):
     assert codes(tmp_path, good_gpu(call=call, made=made)) == set()
 
 
+@pytest.mark.parametrize("fmt", list(LAYOUTS))
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 40, 14336), (8, 4096, 1024), (32, 40, 4096), (3, 24, 768)])
+def test_what_every_format_launches_by_default_is_what_the_verifier_expects(fmt, m, n, k):
+    config = default(ROW, fmt, m, n, k)
+    compiled = launched(config, m, QuantWeight(fmt, n, k, False, torch.empty(-(-n // 16), -(-k // 256), LAYOUTS[fmt].record, dtype=torch.int32)))
+    arm = {"label": "quant", "witness": {"kernel": "quant_gemv"}}
+    problem = Call("quant_linear", m, n, k, fmt, "bf16").facts()
+    assert list(check_quantized("compiled", compiled, problem, arm)) == []
+    for other in (name for name in LAYOUTS if name != fmt):
+        assert list(check_quantized("compiled", compiled, problem | {"format": other}, arm))
+
+
 def tiles_of(m):
     return m["arms"]["a"]["spec"]["compiled"][1]
 
@@ -88,6 +102,11 @@ def another_group(m):
 
 def a_shorter_k(m):
     constant(m, "BLOCKS", 2)
+
+
+def fewer_tiles_than_k_has(m):
+    constant(m, "BLOCKS", 0)
+    constant(m, "W", 1)
 
 
 def a_fused_part(m):
@@ -147,7 +166,8 @@ def no_description(m):
 
 
 WITNESS = (
-    another_formats_codes, another_formats_record, another_group, a_shorter_k, a_fused_part, a_wide_result, another_x, x_that_was_quantized_before,
+    another_formats_codes, another_formats_record, another_group, a_shorter_k, fewer_tiles_than_k_has,
+    a_fused_part, a_wide_result, another_x, x_that_was_quantized_before,
     x_that_is_quantized_though_it_should_have_been, parts_that_nobody_adds, weights_that_were_expanded, a_kernel_of_linear, another_way,
     the_expanding_kernel_as_blas, a_switch_that_was_not_thrown, another_activation, no_description,
 )  # fmt: skip
