@@ -10,14 +10,16 @@ import torch
 from click.testing import CliRunner
 from support.quant_mutants import ACT_MUTANTS, MUTANTS, chain, right_activations
 
+from lanewise import dispatch, ops
 from lanewise.errors import ShapeError
-from lanewise.prove import act_quant, dequantized, quant_linear
+from lanewise.prove import act_quant, dequantized, quant_linear, quant_op
 from lanewise.prove.__main__ import main
 from lanewise.prove.act_cases import CASES as ACT_CASES
 from lanewise.prove.act_quant import ActRun
 from lanewise.prove.dequantized import WeightRun
 from lanewise.prove.quant_cases import CASES, INTERPRETED, NAMES, SMALL, TILE, QuantCase
 from lanewise.prove.quant_linear import QuantRun
+from lanewise.prove.quant_op import OpRun
 from lanewise.prove.quant_operands import given
 
 CPU = torch.device("cpu")
@@ -93,6 +95,28 @@ def test_wrong_activations_are_caught(name):
     problem = next((words for case in ACT_QUICK if (words := act_quant.guarded(ActRun(case, "body", ACT_MUTANTS[name]), CPU).problem)), "")
     assert problem
     assert "Error: " not in problem
+
+
+@pytest.mark.filterwarnings("ignore:quant_linear expands")
+def test_the_op_is_held_to_the_definition_of_what_ran():
+    runs = [run for run in quant_op.runs() if run.case.weights * run.case.k <= _LONG]
+    results = [quant_linear.guarded(run, CPU) for run in runs]
+    assert [result for result in results if not result.ok] == []
+    assert {result.through for result in results} == {"ops.quant_linear -> quant_blas"}
+    # integers are right for quant_gemv alone, and expanded weights for the others
+    few = [run.case for run in runs if run.case.values == "even" and not run.case.norm and run.case.n * run.case.tokens]
+    assert len(few) >= 3
+    assert all("outside" in quant_linear.guarded(OpRun(case, "body", chain), CPU).problem for case in few)
+
+    def with_witness(body):
+        def called(**a):
+            dispatch._WITNESSES[-1]["quant_gemv"] += 1
+            return body(**a)
+
+        return called
+
+    assert all(quant_linear.guarded(OpRun(case, "body", with_witness(chain)), CPU).ok for case in few)
+    assert all("outside" in quant_linear.guarded(OpRun(case, "body", with_witness(ops.quant_linear)), CPU).problem for case in few)
 
 
 @pytest.mark.parametrize("mistake", ["", "a weight", "rounded twice", "the caller's memory"])

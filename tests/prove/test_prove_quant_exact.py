@@ -130,7 +130,7 @@ def test_what_the_interpreter_runs_has_every_pair_of_the_axes_that_it_can():
     def pairs(*names):
         return {tuple(getattr(case, name) for name in names) for case in INTERPRETED}
 
-    assert pairs("format", "n") >= set(itertools.product(NAMES, (1, 3, 7, 8, 16, 17)))
+    assert pairs("format", "n") >= set(itertools.product(NAMES, (1, 7, 16, 17)))
     assert pairs("format", "out") >= set(itertools.product(NAMES, ("bf16", "f16", "f32")))
     for part in ("residual", "gated", "norm", "constant_w"):
         assert pairs("format", part) == set(itertools.product(NAMES, (False, True)))

@@ -78,7 +78,7 @@ def quant_gemv(
     if dot == "mma":
         checked(compiled, _LANES)
     if config.splits > 1:
-        _combine[triton.cdiv(panels * ROWS, _COMBINED), m](
+        _combine[m, triton.cdiv(panels * ROWS, _COMBINED)](
             part, y, _or(bias, y), _or(residual, y), m, w.n, panels * ROWS, *strides, SPLITS=config.splits, WIDTH=_COMBINED, num_warps=1,
             **fused, **late,
         )  # fmt: skip
@@ -222,7 +222,7 @@ def _combine(part, y, bias, residual, m, n, width, bias_row, bias_col, residual_
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    first, token = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    token, first = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part + token * width + (first.to(tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :])
     inside = first * WIDTH + tl.arange(0, WIDTH)[None, :] < width
     apart = tl.cast(m, tl.int64) * width
