@@ -98,19 +98,31 @@ class _Driver:
 
 
 @contextmanager
+def standing_in(row: Arch) -> Iterator[None]:
+    """Launches ask a stand-in for the driver, which names the target; whoever is inside says what becomes of what they would compile."""
+    driver = triton.runtime.driver
+    before = driver._active
+    driver._active = _Driver(row)
+    try:
+        yield
+    finally:
+        driver._active = before
+
+
+@contextmanager
 def _caught(row: Arch) -> Iterator[list[tuple[ASTSource, dict[str, Any]]]]:
     found: list[tuple[ASTSource, dict[str, Any]]] = []
 
     def note(self: Any, key: str, signature: Any, device: Any, constants: Any, options: Any, attributes: Any, warmup: bool) -> None:
         found.append((ASTSource(self, signature, constants, attributes), options.__dict__))
 
-    driver = triton.runtime.driver
-    real, before = JITFunction._do_compile, driver._active
-    JITFunction._do_compile, driver._active = note, _Driver(row)
+    real = JITFunction._do_compile
+    JITFunction._do_compile = note
     try:
-        yield found
+        with standing_in(row):
+            yield found
     finally:
-        JITFunction._do_compile, driver._active = real, before
+        JITFunction._do_compile = real
 
 
 def _asked(program: str, option: str, binary: bytes, missing: str | None = None) -> str:
