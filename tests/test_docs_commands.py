@@ -62,9 +62,10 @@ def _somewhere(tmp_path, monkeypatch, roomy):
     (tmp_path / "docs").mkdir()
     for name in ("README.md", "docs/user.md"):
         (tmp_path / name).write_text("Nothing is quoted here.")
-    for name, words in (("decode.sh", "tg128 $(date +%N)"), ("tool.sh", "took 1 s")):
+    for name, words in (("decode.sh", "tg128 $(date +%N)"), ("tool.sh", "took 1 s"), ("answer.sh", "decode 9 tokens, $(date +%N) tok/s")):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {words}\n")
         (tmp_path / name).chmod(0o755)
+    (tmp_path / "prompt.txt").write_text("What the commands read.")
     subprocess.run(["git", "init", "-q"], check=True, timeout=60)
     monkeypatch.setattr("lanewise.bench.model.probe_bytes", lambda cache: PROBE)
     monkeypatch.setattr("lanewise.bench.kernel.probe_bytes", lambda cache: PROBE)

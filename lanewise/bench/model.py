@@ -22,13 +22,14 @@ from lanewise.bench.limits import Limits, probe_bytes
 from lanewise.bench.lock import held
 from lanewise.bench.machine import commit, last_level_cache, machine, peak_memory, settings_now, surroundings, versions
 from lanewise.engine.pages import PAGE_SIZE, pages_for
+from lanewise.engine.witness import Witness, token_digest, watching
 from lanewise.errors import ContextLengthError, DeviceError, LanewiseError
 from lanewise.files import ModelFile
 from lanewise.models import ModelSpec, spec_of
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Plan", "bench_model"]
+__all__ = ["SCHEMA", "SCHEMA_VERSION", "Plan", "bench_model", "prompt_ids"]
 
-SCHEMA, SCHEMA_VERSION = "lanewise.bench.model", 1
+SCHEMA, SCHEMA_VERSION = "lanewise.bench.model", 2
 _PROFILES = 5  # profiled steps of a phase, each beside a plain one
 _WARM = 8  # steps of a phase that are run before the rounds
 
@@ -69,6 +70,10 @@ class _Phase:
     tokens: int
     batches: tuple[Batch, ...]
 
+    @property
+    def ids(self) -> list[int]:
+        return [int(token) for batch in self.batches for token in batch.tokens]
+
 
 def bench_model(file: ModelFile, plan: Plan, command: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:
     """The record of a run: what ran where, every sample, and the figures that follow from them (fields in docs/user.md).
@@ -89,13 +94,16 @@ def _bench_model(file: ModelFile, plan: Plan, command: Sequence[str], progress: 
     runner = backend.lower(spec, file, progress, plan.threads)
     try:
         runner.allocate(pages_for(longest), PAGE_SIZE)
+        witness = watching(runner, plan.device)
         model, phases = _model(file, spec, plan.device), _phases(spec, plan)
         for phase in phases:  # programs are built, and memory is touched, before anything counts
-            _seconds(runner, phase.batches[:_WARM])
+            _timed(runner, phase.batches[:_WARM])
         peak = peak_memory()
         limits, threads = _limits(runner, plan)
-        rounds = [_round(number, runner, phases, limits, model["weight_bytes"], plan, progress) for number in range(plan.rounds)]
+        rounds = [_round(number, runner, phases, limits, model["weight_bytes"], plan, progress, witness) for number in range(plan.rounds)]
         profile = _profile(runner, phases) if plan.profile else None
+        if witness:
+            witness.close()
     finally:
         runner.close()
     facts = machine()
@@ -107,6 +115,8 @@ def _bench_model(file: ModelFile, plan: Plan, command: Sequence[str], progress: 
         "peak_memory": peak,
         "residency": residency(model["weight_bytes"], facts["last_level_cache"]),
         "notes": list(runner.notes),
+        "vocab": spec.vocab,
+        "prompt": {phase.name: token_digest([phase.ids]) for phase in phases},
     }
     record = {
         "schema": SCHEMA,
@@ -126,8 +136,13 @@ def _bench_model(file: ModelFile, plan: Plan, command: Sequence[str], progress: 
     return {**record, "figures": figures(record)}
 
 
+def prompt_ids(vocab: int, longest: int) -> NDArray[np.int32]:
+    """The token ids of which every phase takes as many as it has, from the first on: the same in every run of a vocabulary."""
+    return np.random.default_rng(0).integers(0, vocab, longest, np.int32)
+
+
 def _phases(spec: ModelSpec, plan: Plan) -> list[_Phase]:
-    ids = np.random.default_rng(0).integers(0, spec.vocab, max((*plan.prompts, plan.tokens)), np.int32)
+    ids = prompt_ids(spec.vocab, max((*plan.prompts, plan.tokens)))
     found = [_Phase(f"pp{length}", "prefill", length, _batches(ids[:length], plan.chunk, every=False)) for length in plan.prompts]
     return found + ([_Phase(f"tg{plan.tokens}", "decode", plan.tokens, _batches(ids[: plan.tokens], 1, every=True))] if plan.tokens else [])
 
@@ -153,18 +168,26 @@ def _batches(ids: NDArray[np.int32], chunk: int, *, every: bool) -> tuple[Batch,
     return tuple(found)
 
 
-def _seconds(runner: Runner, batches: Sequence[Batch]) -> list[float]:
-    """Of every step."""
-    took = []
+def _timed(runner: Runner, batches: Sequence[Batch]) -> tuple[list[float], list[int]]:
+    """Seconds of every step, and the likeliest token behind each row whose logits are wanted, found while no clock runs."""
+    took, likeliest = [], []
     for batch in batches:
         began = time.perf_counter()
-        runner.step(batch)
+        logits = runner.step(batch)
         took.append(time.perf_counter() - began)
-    return took
+        likeliest += logits.argmax(axis=-1).tolist()
+    return took, likeliest
 
 
 def _round(
-    number: int, runner: Runner, phases: Sequence[_Phase], limits: Limits, weight_bytes: int, plan: Plan, progress: Progress | None
+    number: int,
+    runner: Runner,
+    phases: Sequence[_Phase],
+    limits: Limits,
+    weight_bytes: int,
+    plan: Plan,
+    progress: Progress | None,
+    witness: Witness | None,
 ) -> dict[str, Any]:
     """Every probe and every phase once; odd rounds go backwards, so that none always follows the same other."""
     before, probed, timed = surroundings(), {}, {}
@@ -176,7 +199,10 @@ def _round(
             probed[name] = asdict(probes[name]())
         else:
             phase = by_name[name]
-            timed[name] = {"kind": phase.kind, "tokens": phase.tokens, "seconds": _seconds(runner, phase.batches)}
+            seconds, likeliest = _timed(runner, phase.batches)
+            if witness:
+                witness.answered(phase.ids, likeliest)
+            timed[name] = {"kind": phase.kind, "tokens": phase.tokens, "seconds": seconds, "output": token_digest([likeliest])}
     if progress:
         progress("round", number + 1, plan.rounds)
     of_probes, of_phases = {name: probed[name] for name in probes}, {name: timed[name] for name in by_name}
@@ -209,7 +235,7 @@ def _profile(runner: Runner, phases: Sequence[_Phase]) -> dict[str, Any]:
         batch = phase.batches[-1]
         passes, plain = [], []
         for _ in range(_PROFILES):
-            plain += _seconds(runner, [batch])
+            plain += _timed(runner, [batch])[0]
             passes.append([asdict(op) for op in profiler.step(batch)])
         ops = [{**op, "seconds": [one[i]["seconds"] for one in passes]} for i, op in enumerate(passes[0])]
         found[phase.name] = {"rows": len(batch.tokens), "context": int(batch.context[0]), "plain_seconds": plain, "ops": ops}

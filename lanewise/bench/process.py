@@ -92,8 +92,8 @@ def common(key: str, said: str) -> list[dict[str, Any]]:
 
 
 def tokens_of(said: str) -> str | None:
-    """One hash of the token ids that came out of every model of a run; None where there is no witness."""
-    lines = [json.loads(line)["tokens"] for line in said.splitlines()]
+    """One hash of the token ids that came out of every model of a run; None where none did."""
+    lines = [line["tokens"] for line in map(json.loads, said.splitlines()) if line["output_tokens"]]
     return None if not lines else lines[0] if len(lines) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

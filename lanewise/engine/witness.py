@@ -22,7 +22,7 @@ from lanewise.errors import SettingError
 
 __all__ = ["SCHEMA", "SCHEMA_VERSION", "Witness", "package_digest", "sources", "token_digest", "watching"]
 
-SCHEMA, SCHEMA_VERSION = "lanewise.witness", 1
+SCHEMA, SCHEMA_VERSION = "lanewise.engine.witness", 1
 
 
 def sources(package: Path | None = None) -> dict[str, str]:
@@ -40,7 +40,7 @@ def token_digest(sequences: Iterable[Iterable[int]]) -> str:
     """The SHA-256 of token ids, one line a sequence, in decimal with a blank between: anyone can write them so.
 
     >>> token_digest([[1, 2], [3]])[:12]
-    'b3d4bb4a6e37'
+    '0b7c61ec062a'
     """
     return hashlib.sha256("".join(" ".join(map(str, ids)) + "\n" for ids in sequences).encode()).hexdigest()
 
@@ -111,9 +111,10 @@ class Witness:
         model = self._runner.model
         library, formats = model.library, {weight: packed.format for weight, packed in model.packed.items()}
         there = {library.address(kernel.name): kernel for kernel in kernels_of(model.spec, model.embedding.format.name, formats)}
-        ran = {there[address].name: there[address] for address in self._walked}
+        walked = {address: count for address, count in self._walked.items() if address in there}  # a profiler's clock is none of the model's
+        ran = {there[address].name: there[address] for address in walked}
         code = hashlib.sha256(b"".join(loaded_object(ran[name], library.isa) for name in sorted(ran))).hexdigest()
-        calls = Counter({there[address].name: count for address, count in self._walked.items()})
+        calls = Counter({there[address].name: count for address, count in walked.items()})
         return self._runner.pool.threads, library.isa.name, code, calls
 
     def _stepping(self, plain: Callable[[Batch], NDArray[np.float32]]) -> Callable[[Batch], NDArray[np.float32]]:

@@ -84,9 +84,10 @@ def _samples(name: str, arm: Mapping[str, Any], found: Mapping[str, Any]) -> Ite
                 outputs.add(sample["output"])
                 if sample["witness"] != expected:
                     yield Reason("witness", f"{where}.witness", f"{shown(expected)}, of what arm {name} ran", shown(sample["witness"]))
-                if (sample["output"] is None) != (asked is None and not processes):
-                    words = "a hash, as the plan or a witness gives one" if sample["output"] is None else "null: nothing gave an output"
-                    yield Reason("sample-missing", f"{where}.output", words, shown(sample["output"]))
+                if sample["output"] is None and asked is not None:
+                    yield Reason("sample-missing", f"{where}.output", "a hash, as the plan asks for one", "null")
+                if sample["output"] is not None and asked is None and not processes:
+                    yield Reason("exact", f"{where}.output", "null, as neither the plan nor a witness gives one", shown(sample["output"]))
                 if isinstance(memory, int) and (sample["memory"] or 0) > memory:
                     yield Reason("machine", f"{where}.memory", f"at most the {memory} bytes of the machine", str(sample["memory"]))
     one_output = next(iter(outputs)) if len(outputs) == 1 else None
@@ -125,7 +126,7 @@ def output_words(found: Mapping[str, Any]) -> str:
     output = found["figures"]["output"]
     if output["verdict"] == NO_OUTPUT:
         return f"{NO_OUTPUT}: no --output, and no witness with token ids"
-    return f"{output['verdict']}: {output['a']} different of a, {output['b']} of b"
+    return f"{output['verdict']}; different ones in all samples: {output['a']} of a, {output['b']} of b"
 
 
 def witness_words(arm: Mapping[str, Any]) -> str:

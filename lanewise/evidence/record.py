@@ -1,6 +1,7 @@
 """Records of `lanewise bench model`: whether they are built as records are, and whether their figures follow from their samples."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -8,7 +9,8 @@ from statistics import StatisticsError
 from typing import Any
 
 from lanewise.bench.figures import figures, residency
-from lanewise.bench.model import SCHEMA, SCHEMA_VERSION
+from lanewise.bench.model import SCHEMA, SCHEMA_VERSION, prompt_ids
+from lanewise.engine.witness import token_digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import differing, shown
@@ -19,13 +21,15 @@ _FIELDS = (
     "schema", "schema_version", "command", "began", "ended", "commit", "versions", "settings", "machine", "model", "run", "rounds",
     "profile", "figures",
 )  # fmt: skip
+_VERSIONS = (1, SCHEMA_VERSION)  # 1 had no hashes of tokens
+_MOST_TOKENS = 1 << 20  # that are drawn again
 _MANGLED = (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, StatisticsError)
 
 
 def require_record(path: Path, found: Mapping[str, Any]) -> None:
     """Raises EvidenceError unless every field that a figure or a check needs is there and of its type."""
-    if found.get("schema_version") != SCHEMA_VERSION:
-        raise EvidenceError(f"{path}: schema_version is {shown(found.get('schema_version'))}; this version reads {SCHEMA} {SCHEMA_VERSION}")
+    if found.get("schema_version") not in _VERSIONS:
+        raise EvidenceError(f"{path}: schema_version is {shown(found.get('schema_version'))}; this version reads {SCHEMA} 1 and {SCHEMA_VERSION}")
     missing = [f"{name} is missing" for name in _FIELDS if name not in found] + [f"{name[:64]} is unknown" for name in found if name not in _FIELDS]
     if missing:
         raise EvidenceError(f"{path}: no record: {missing[0]}")
@@ -60,6 +64,8 @@ def _all(found: Mapping[str, Any]) -> Iterator[Reason]:
     for number, one in enumerate(found["rounds"]):
         yield from _round(f"rounds[{number}]", number, one, found)
     yield from _command(found)
+    if found["schema_version"] > 1:
+        yield from _tokens(found)
 
 
 def _run(found: Mapping[str, Any]) -> Iterator[Reason]:
@@ -99,6 +105,24 @@ def _round(where: str, number: int, one: Mapping[str, Any], found: Mapping[str, 
     backwards = [name for name, ticks in one["before"]["ticks"].items() if one["after"]["ticks"][name] < ticks]
     if backwards:
         yield Reason("chronology", f"{where}.after.ticks", "no fewer ticks than before", f"fewer of {', '.join(map(str, backwards))}")
+
+
+def _tokens(found: Mapping[str, Any]) -> Iterator[Reason]:
+    """The ids that went in are those that every run draws; what came out is the same in every round."""
+    run, first = found["run"], found["rounds"][0]["phases"]
+    sizes = {name: phase["tokens"] for name, phase in first.items()}
+    if not 0 < max(sizes.values()) <= _MOST_TOKENS or not 0 < run["vocab"] < 2**31 or set(run["prompt"]) != set(sizes):
+        yield Reason("inputs", "run.prompt", f"a hash of token ids for each of {', '.join(sizes)}", shown(run["prompt"]))
+        return
+    ids = prompt_ids(run["vocab"], max(sizes.values())).tolist()
+    for name, tokens in sizes.items():
+        if run["prompt"][name] != (drawn := token_digest([ids[:tokens]])):
+            yield Reason("inputs", f"run.prompt.{name}", f"{drawn}, of the ids that every run draws", shown(run["prompt"][name]))
+    for number, one in enumerate(found["rounds"]):
+        for name, phase in one["phases"].items():
+            if name in first and (not re.fullmatch(r"[0-9a-f]{64}", phase["output"]) or phase["output"] != first[name]["output"]):
+                where = f"rounds[{number}].phases.{name}.output"
+                yield Reason("exact", where, "the hash of the ids that came out, as in round 0", shown(phase["output"]))
 
 
 def _command(found: Mapping[str, Any]) -> Iterator[Reason]:

@@ -79,6 +79,7 @@ def _of_plan(bundle: Bundle) -> list[tuple[str, str]]:
     if "residency" in plan:
         rows.append(("buffers", f"{plan['residency']}, {quantity(plan['buffers_bytes'], 'B')} in one rotation"))
     if has_processes(found):
+        rows += [(f"witness {name}", witness_words(found["arms"][name])) for name in ("a", "b")]
         rows.append(("output", output_words(found)))
         rows += [("file", _file(name, one)) for name, one in found["inputs"]["files"].items()]
     rows.append(("pairs", f"{figures['pairs']} kept of {2 * len(found['rounds'])}, {plan['pairs']} planned"))
@@ -105,8 +106,7 @@ def _commands(found: Mapping[str, Any], figures: Mapping[str, Any]) -> Table:
     rows, second = [], has_processes(found)
     for name in ("a", "b"):
         arm, memory = found["arms"][name], (quantity(figures[name]["memory"], "B"),) if second else ()
-        ran = f"{_spec(arm)}; witness {witness_words(arm)}" if second else _spec(arm)
-        rows.append((name, str(arm["label"]), quantity(figures[name]["value"], ""), *memory, ran))
+        rows.append((name, str(arm["label"]), quantity(figures[name]["value"], ""), *memory, _spec(arm)))
     return ("arm", "label", "median", *(("memory",) if second else ()), "what ran"), rows
 
 

@@ -95,7 +95,7 @@ def _misplaced(case: ActCase, a: Any, q: NDArray[np.int8], d: NDArray[np.float32
             np.moveaxis(differ, want.of_tokens(name, case.kind), 0)[case.m % 8 :, -1] = False
         if differ.any():
             at = tuple(int(i) for i in np.argwhere(differ)[0])
-            return f"{int(differ.sum())} words of {name} differ; {name}{list(at)} is {here[at] & 0xFFFFFFFF:#x}, not {there[at] & 0xFFFFFFFF:#x}"
+            return f"{int(differ.sum())} words of {name} differ; {name}{list(at)} is {int(here[at]):#x}, not {int(there[at]):#x}"
     return "" if np.array_equal(sums, sums_of(q, d, case.kind)) else "plain gives other sums"
 
 

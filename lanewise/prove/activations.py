@@ -97,7 +97,7 @@ def sums_of(q: NDArray[np.int8], d: _F32, kind: str) -> NDArray[Any]:
     if kind == "q8_k":
         return q.reshape(len(q), -1, 16).sum(axis=2, dtype=np.int16) if q.size else np.zeros((len(q), q.shape[1] // 16), np.int16)
     whole = q.reshape(*d.shape, 32).sum(axis=2, dtype=np.int64).astype(np.float32)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.where(np.isnan(d), np.float32(0), d * whole)
 
 

@@ -13,7 +13,6 @@ __all__ = ["CONFIGS", "MODULES", "QuantBody", "gemv_by_default", "gemv_with", "t
 
 QuantBody = Callable[..., torch.Tensor]
 MODULES = ("act_quant", "quant_gemv", "quant_gemm")  # whose `_new` gives guarded memory
-_LONGEST = QuantConfig("tiles", tokens=32)
 
 # Each way of cutting, by body: warps, tiles held ahead with and without some left over for the loop, tokens of a program, splits of k.
 # Those of one body have to give the same bits.
@@ -43,8 +42,11 @@ def gemv_with(config: QuantConfig) -> QuantBody:
 def gemv_by_default(**arguments: Any) -> torch.Tensor:
     """The same with what a target runs without a table; where that is BLAS, one of the kernel."""
     x, w = arguments["x"], arguments["w"]
-    config = default(target(x.device), w.format, len(x), w.n, w.k)
-    return gemv_with(_LONGEST if config.body == "blas" else config)(**arguments)
+    arch = target(x.device)
+    config = default(arch, w.format, len(x), w.n, w.k)
+    if config.body == "blas":
+        config = QuantConfig("tiles", tokens=32) if arch.mma16 else QuantConfig("dots", tokens=4)
+    return gemv_with(config)(**arguments)
 
 
 def target(device: torch.device) -> Arch:

@@ -16,9 +16,12 @@ from numpy.typing import NDArray
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import get
+from lanewise.kernels.gpu.quant_config import QuantConfig
 from lanewise.oracle.chain import Enclosure
+from lanewise.prove import dequantized, interpreter
 from lanewise.prove.activations import allowed, wrong
 from lanewise.prove.bodies import poisoned
+from lanewise.prove.dequantized import WeightRun
 from lanewise.prove.quant_bodies import CONFIGS, MODULES, QuantBody, gemv_by_default, gemv_with, target
 from lanewise.prove.quant_cases import CASES, INTERPRETED, SMALL, QuantCase
 from lanewise.prove.quant_exact import quantized
@@ -40,7 +43,7 @@ class QuantRun:
         return f"{self.case} | {self.through}"
 
 
-def runs(device: torch.device, interpret: bool) -> Iterator[QuantRun]:
+def runs(device: torch.device, interpret: bool) -> Iterator[QuantRun | WeightRun]:
     """Everything that is proven: on a card all of the list, in the interpreter a part in which every pair of its axes' values occurs."""
     if device.type == "cpu" and not interpret:
         return
@@ -48,11 +51,20 @@ def runs(device: torch.device, interpret: bool) -> Iterator[QuantRun]:
         if device.type == "cpu" and case.device_only:
             continue
         yield QuantRun(case, "quant_gemv by default", (gemv_by_default,))
-    for body, configs in CONFIGS.items():
-        for i, case in enumerate(SMALL):
-            # the interpreter's cost is by program: there each cut is tried on one case, beside the first
-            cuts = configs if device.type != "cpu" else (configs[0], *configs[1 + i :: len(SMALL)])
+    for turn, (body, configs) in enumerate(CONFIGS.items()):
+        if body == "tiles" and not target(device).mma16:
+            continue
+        cases = SMALL if device.type != "cpu" else SMALL[turn :: len(CONFIGS)]
+        for i, case in enumerate(cases):
+            # there each cut that is not long is tried on one case, beside the first
+            cuts = configs if device.type != "cpu" else (configs[0], *[c for c in configs[1:] if _quick(c)][i :: len(cases)])
             yield QuantRun(case, f"quant_gemv {body}, {len(cuts)} cuts", tuple(gemv_with(config) for config in cuts))
+    yield from dequantized.runs(device)
+
+
+def _quick(config: QuantConfig) -> bool:
+    """Whether the interpreter, which works on one word of all lanes and warps at a time, is soon through with it."""
+    return config.warps > 1 and config.tokens <= 16 and config.splits <= 4
 
 
 def prove(run: QuantRun, device: torch.device) -> Result:
@@ -62,14 +74,14 @@ def prove(run: QuantRun, device: torch.device) -> Result:
     q, d, problem = _activations(case, operands)
     reached: dict[int, torch.Tensor] = {}
     for number, body in enumerate(run.bodies):
-        for m in sorted(case.m, reverse=True)[: 1 if number and device.type == "cpu" else None]:
+        for m in sorted(case.m, reverse=True)[: 1 if number and interpreter.on() else None]:
             y, wrong_here = _called(body, case, operands, m)
             if not wrong_here and y is not None:
                 whole = reached.setdefault(0, y)
                 wrong_here = "" if _same(y, whole[:m]) else _apart(y, whole[:m], case)
             problem = problem or (f"m={m}{f', cut {number}' if number else ''}: {wrong_here}" if wrong_here else "")
     worst, nonzero = 0.0, 0.0
-    if not problem and device.type != "cpu":
+    if not problem and not interpreter.on():  # which is one thread, and a third of the time
         again, _ = _called(run.bodies[0], case, operands, case.tokens)
         problem = "" if again is not None and _same(again, reached[0]) else "two runs differ"
     if not problem:
@@ -77,9 +89,9 @@ def prove(run: QuantRun, device: torch.device) -> Result:
     return Result(str(case), run.through, problem, "", worst, nonzero, time.perf_counter() - began)
 
 
-def guarded(run: QuantRun, device: torch.device) -> Result:
+def guarded(run: QuantRun | WeightRun, device: torch.device) -> Result:
     """`prove`, where whatever a body raises is a problem in words and not the end of the list."""
-    return attempted(prove, run, device)
+    return attempted(prove if isinstance(run, QuantRun) else WeightRun.proven, run, device)
 
 
 def _activations(case: QuantCase, operands: Given) -> tuple[NDArray[np.int8], NDArray[np.float32], str]:
@@ -137,7 +149,8 @@ def _compared(case: QuantCase, y: torch.Tensor, may_be: Enclosure) -> tuple[str,
         return f"y{np.argwhere(finite)[0].tolist()} is a number, and what it comes from is none", math.inf, 1.0
     got, want, low, high = (np.where(broken, 0.0, part) for part in (got, may_be.want, may_be.low, may_be.high))
     may_be = Enclosure(want, low, high, np.where(broken, 1.0, may_be.step))
-    worst, nonzero = may_be.worst(got), float((got != 0).mean()) if got.size else 1.0
+    nonzero = float((got[~broken] != 0).mean()) if (~broken).any() else 1.0
+    worst = may_be.worst(got)
     if worst <= 1:
         return "", worst, nonzero
     outside = may_be.outside(got)

@@ -115,7 +115,7 @@ def _ended(pid):
 
 
 LINE = {
-    "schema": "lanewise.witness", "schema_version": 1, "lanewise": "0", "package": "0" * 64, "device": "cpu", "isa": "x86-64-v3", "threads": 1,
+    "schema": "lanewise.engine.witness", "schema_version": 1, "lanewise": "0", "package": "0" * 64, "device": "cpu", "isa": "x86-64-v3", "threads": 1,
     "code": "1" * 64, "kernels": {"matmul": 7}, "steps": {"decode": 3, "prefill": 0}, "prompt": "2" * 64, "prompt_tokens": 1,
     "tokens": "3" * 64, "output_tokens": 4,
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """A record holds everything that its figures come from; a profile accounts for the work of a step; a plan refuses nonsense."""
 
+import copy
 import json
 import subprocess
 
@@ -11,8 +12,10 @@ from lanewise.backends import backend_for
 from lanewise.backends.cpu.profile import Profiler
 from lanewise.bench import Plan, bench_model, figures, random_model
 from lanewise.bench.machine import commit, last_level_cache
-from lanewise.bench.model import _batches
+from lanewise.bench.model import _batches, prompt_ids
+from lanewise.engine.witness import token_digest
 from lanewise.errors import ContextLengthError, DeviceError, LanewiseError, SettingError
+from lanewise.evidence.record import check_record
 from lanewise.models import spec_of
 
 PLAN = Plan(prompts=(3, 20), tokens=2, rounds=2, threads=1, chunk=16, probe=PROBE, profile=True)
@@ -25,7 +28,7 @@ def record():
 
 
 def test_a_record_says_what_ran_where(record):
-    assert (record["schema"], record["schema_version"]) == ("lanewise.bench.model", 1)
+    assert (record["schema"], record["schema_version"]) == ("lanewise.bench.model", 2)
     assert record["command"] == ["lanewise", "bench", "model"]
     assert record["began"] < record["ended"]
     assert {"lanewise", "python", "numpy", "llvmlite", "llvm"} == set(record["versions"])
@@ -46,6 +49,23 @@ def test_a_record_keeps_every_sample_and_the_order_of_each_round(record):
         assert steps == {"pp3": 1, "pp20": 2, "tg2": 2}  # 20 tokens are a step of 16 and one of 4
         assert all(seconds > 0 for part in ("phases", "probes") for phase in one[part].values() for seconds in phase["seconds"])
         assert len(one["before"]["load"]) == 3
+
+
+def test_a_record_has_hashes_of_the_tokens_that_went_in_and_came_out_and_is_refused_with_others(record):
+    clean = copy.deepcopy(record) | {"commit": {"id": "0" * 40, "dirty": False}}
+    assert check_record(clean) == []
+    assert clean["run"]["prompt"]["pp3"] == token_digest([prompt_ids(SMALL.vocab, 20)[:3].tolist()])
+    assert len({one["phases"]["tg2"]["output"] for one in clean["rounds"]}) == 1
+    for change, code in (
+        (lambda r: r["run"]["prompt"].update(pp3="0" * 64), "inputs"),
+        (lambda r: r["run"].update(vocab=SMALL.vocab - 1), "inputs"),
+        (lambda r: r["run"]["prompt"].pop("pp3"), "inputs"),
+        (lambda r: r["rounds"][1]["phases"]["tg2"].update(output="0" * 64), "exact"),
+        (lambda r: [one["phases"]["tg2"].update(output="x") for one in r["rounds"]], "exact"),
+    ):
+        made = copy.deepcopy(clean)
+        change(made)
+        assert {reason.code for reason in check_record(made)} == {code}
 
 
 def test_figures_can_be_computed_again_from_a_record_that_was_written(record):

@@ -4,10 +4,11 @@ import json
 from collections import Counter
 
 import pytest
-from support.small import SMALL
+from support.small import PROBE, SMALL
 
+from lanewise import LLM, SamplingParams
 from lanewise.backends import backend_for
-from lanewise.bench import random_model
+from lanewise.bench import Plan, bench_model, random_model
 from lanewise.bench.model import _batches
 from lanewise.engine.witness import package_digest, sources, token_digest, watching
 from lanewise.errors import SettingError
@@ -65,3 +66,26 @@ def test_a_second_model_adds_a_line_and_a_file_that_cannot_be_written_is_refused
         watched("reference", tmp_path / "both", monkeypatch)
     with pytest.raises(SettingError, match="cannot be written: No such file or directory"):
         watched("reference", tmp_path / "gone" / "witness", monkeypatch)
+
+
+@pytest.mark.parametrize("profile", [False, True])
+def test_a_model_that_is_measured_says_what_came_out_too(tmp_path, monkeypatch, profile):
+    path = tmp_path / "witness"
+    monkeypatch.setenv("LANEWISE_WITNESS", str(path))
+    with random_model(SMALL, "Q8_0") as model:
+        bench_model(model, Plan(prompts=(3,), tokens=2, rounds=2, threads=1, probe=PROBE, profile=profile))
+    said = json.loads(path.read_text())
+    assert (said["prompt_tokens"], said["output_tokens"]) == (2 * (3 + 2), 2 * (1 + 2))
+
+
+def test_an_llm_says_which_tokens_went_in_and_came_out_when_it_is_closed(tmp_path, monkeypatch, tiny_gguf):
+    path = tmp_path / "witness"
+    monkeypatch.setenv("LANEWISE_WITNESS", str(path))
+    with LLM(tiny_gguf) as llm:
+        params = SamplingParams(max_tokens=5, temperature=0, ignore_eos=True)
+        done = [llm.generate(ids, params) for ids in (IDS[:2], IDS)]
+        assert path.read_text() == ""
+    said = json.loads(path.read_text())
+    assert said["prompt"] == token_digest([IDS[:2], IDS])
+    assert said["tokens"] == token_digest([one.token_ids for one in done])
+    assert said["steps"]["decode"] == 2 * 4

@@ -139,7 +139,15 @@ def threads_that_did_not_run(m):
 
 
 def no_output_in_one_sample(m):
+    m["plan"]["output"] = "(.*)"
     sampled(m)[3]["output"] = None
+
+
+def tokens_that_nobody_witnessed(m):
+    without = without_witness(m)
+    m["arms"] = {name: {**arm, "output": OTHER} for name, arm in without["arms"].items()}
+    for sample in sampled(m):
+        sample |= {"output": OTHER, "witness": None}
 
 
 def a_file_that_changed(m):
@@ -170,6 +178,7 @@ WAYS = [
     (a_witness_of_something_else, "witness"), (a_witness_taken_away, "witness"), (another_witness_in_one_sample, "witness"),
     (no_kernels, "witness"), (no_code, "witness"), (an_instruction_set_that_the_machine_has_not, "machine"), (another_package, "source"),
     (a_switch_that_chose_nothing, "switch"), (an_instruction_set_that_did_not_run, "switch"), (threads_that_did_not_run, "switch"),
+    (tokens_that_nobody_witnessed, "exact"),
     (no_output_in_one_sample, "sample-missing"), (a_file_that_changed, "input-changed"), (a_file_that_went, "input-changed"),
     (a_file_that_is_not_hashed, "inputs"), (a_file_that_nobody_names, "inputs"), (a_file_no_longer_declared, "command"),
     (more_memory_than_there_is, "machine"),

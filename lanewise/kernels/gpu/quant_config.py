@@ -12,7 +12,8 @@ __all__ = ["BODIES", "STRANDS", "QuantConfig", "candidates", "default"]
 BODIES = ("tiles", "dots", "blas")
 STRANDS = 8  # sums that a row's blocks are spread over, whatever the cut, and added in one order: all cuts give the same bits
 _MOST_TOKENS = {"tiles": 64, "dots": 8}
-_HELD = 96  # registers of a lane that tiles of w may fill before x is there
+_TILES_M = 64  # tokens up to which tiles are the faster ones
+_WARPS = 2048  # that a large card takes at a time
 _RANGES = (("warps", 1, STRANDS, True), ("ahead", 1, 16, False), ("tokens", 1, 64, True), ("splits", 1, STRANDS, True))
 
 
@@ -60,11 +61,13 @@ def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:
     """What should do well on a target that nobody has measured."""
     blocks, panels = -(-k // 256), -(-n // 16)
     if arch.mma16:
-        if m > 256:
+        if m > _TILES_M:
             return QuantConfig("blas")
-        warps = 8 if blocks >= 16 or panels < 512 else 4 if blocks >= 4 else 2
-        tokens = 8 if m <= 8 else 16 if m <= 16 else 32
-        return QuantConfig("tiles", warps, max(1, min(2, -(-blocks // warps))), tokens)
+        # enough warps for the card, and few tiles each; many warps in a program leave no registers to hold more than one
+        warps = min(STRANDS, 1 << max(1, (_WARPS // max(1, panels)).bit_length() - 1), 1 << (blocks - 1).bit_length())
+        tiles = -(-blocks // warps)
+        ahead = tiles if tiles <= 2 else STRANDS // warps
+        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16 if m <= 16 else 32)
     if m > 32:
         return QuantConfig("blas")
     return QuantConfig("dots", 8 if blocks >= 8 else 4, 1, 1 if m == 1 else 2 if m == 2 else 4)

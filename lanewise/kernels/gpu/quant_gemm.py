@@ -68,15 +68,14 @@ def _dequantize(w, out, rows, k, panels, blocks,
         for odd in tl.static_range(2):
             word = high if odd else low
             scale, least = _scaled(held, i, odd, p, VECTORS, SCALES, SCALE, GROUP, W)
-            unit: tl.constexpr = 32 * (2 * i + odd)
+            unit = 32 * (2 * i + odd)
             # the four bytes side by side: stores as wide as they can be
-            bytes_ = tl.join(tl.join(byte_of(word, 0, True), byte_of(word, 2, True)), tl.join(byte_of(word, 1, True), byte_of(word, 3, True)))
-            values = bytes_.to(tl.float32) * (scale * FACTOR)[:, :, :, None, None]
+            four = tl.join(tl.join(byte_of(word, 0, True), byte_of(word, 2, True)), tl.join(byte_of(word, 1, True), byte_of(word, 3, True)))
+            values = tl.reshape(four, (32, W, 4, 4)).to(tl.float32) * (scale * FACTOR)[:, :, :, None]
             if SCALE == "bytes+min" or SCALE == "half+min" or SCALE == "nibbles+min":
-                values = values - least[:, :, :, None, None]
-            j = tl.arange(0, 2)[None, None, None, :, None] * 2 + tl.arange(0, 2)[None, None, None, None, :]
-            columns = column[:, :, :, None, None] + unit + j
-            tl.store(at[:, :, :, None, None] + unit + j, values.to(out.dtype.element_ty), mask=there[:, :, :, None, None] & (columns < k))
+                values = values - least[:, :, :, None]
+            further = unit + tl.arange(0, 4)[None, None, None, :]
+            tl.store(at[:, :, :, None] + further, values.to(out.dtype.element_ty), mask=there[:, :, :, None] & (column[:, :, :, None] + further < k))
 
 
 @triton.jit

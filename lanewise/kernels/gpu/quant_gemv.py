@@ -90,7 +90,8 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
            CODE: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
            SHIFT: tl.constexpr, RECORD: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr, W: tl.constexpr, STRANDS: tl.constexpr,
            AHEAD: tl.constexpr, LOOP: tl.constexpr, LAST: tl.constexpr, REST: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr,
-           SPLITS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+           SPLITS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
+           EARLY: tl.constexpr):  # fmt: skip
     """All blocks, of a split its share, of panel program_id(0) for TOKENS tokens; of a split as part[split, token, row]."""
     # tokens side by side: their panel is in the cache
     across, split = tl.cdiv(m, TOKENS), tl.program_id(1)
