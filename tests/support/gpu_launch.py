@@ -25,7 +25,8 @@ _AMD_16_BYTES, _PTX_16_BYTES = ("_b128", "_dwordx4"), (".v4.b32", ".v2.b64")
 
 @dataclass(frozen=True)
 class Code:
-    """name: of the kernel; text: GCN or PTX; shared: bytes of LDS / shared memory; late: launched before the kernel in front has ended."""
+    """name: of the kernel; text: GCN or PTX; shared: bytes of LDS / shared memory; late: launched before the kernel in front has ended;
+    ttgir: Triton's form of it, which names layouts."""
 
     row: Arch
     name: str
@@ -33,6 +34,7 @@ class Code:
     binary: bytes
     shared: int
     late: bool
+    ttgir: str
 
     def count(self, pattern: str) -> int:
         return len(re.findall(rf"^\s*{pattern}", self.text, re.MULTILINE))
@@ -72,7 +74,8 @@ def compiled(row: Arch, call: Callable[[], Any]) -> list[Code]:
         kernel = triton.compile(source, target=_target(row), options=options)
         text = kernel.asm["amdgcn" if row.vendor == "amd" else "ptx"]
         binary = kernel.asm["hsaco" if row.vendor == "amd" else "cubin"]
-        made.append(Code(row, source.fn.__name__, text, binary, kernel.metadata.shared, getattr(kernel.metadata, "launch_pdl", False)))
+        late = getattr(kernel.metadata, "launch_pdl", False)
+        made.append(Code(row, source.fn.__name__, text, binary, kernel.metadata.shared, late, kernel.asm["ttgir"]))
     return made
 
 

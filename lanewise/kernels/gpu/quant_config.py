@@ -72,7 +72,9 @@ def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:
         return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16)
     if m > 32:
         return QuantConfig("blas")
-    return QuantConfig("dots", 8 if blocks >= 8 else 4, 1, 1 if m == 1 else 2 if m == 2 else 4)
+    # where bytes are multiplied one by one, several tokens do not fit into the registers
+    tokens = 1 if m == 1 or arch.dot4 is None else 2 if m == 2 else 4
+    return QuantConfig("dots", 8 if blocks >= 8 else 4, 1, tokens)
 
 
 def candidates(arch: Arch, fmt: str, m: int, n: int, k: int) -> tuple[QuantConfig, ...]:

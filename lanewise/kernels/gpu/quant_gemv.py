@@ -20,7 +20,7 @@ from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
 from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
-from lanewise.kernels.gpu.quant_dots import dots_tile
+from lanewise.kernels.gpu.quant_dots import dots_tile, load_no_earlier
 from lanewise.kernels.gpu.quant_layout import ROWS
 from lanewise.kernels.gpu.quant_mma import mma_tile
 from lanewise.kernels.gpu.quant_pack import QuantWeight
@@ -167,6 +167,8 @@ def _strand(totals, held, AT: tl.constexpr, w_at, block, blocks, first_token, m,
                 else:
                     total = dots_tile(total, tile, w_at + block * RECORD, block, blocks, first_token + t, m, xq, xd, xs, lane, element,
                                       VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, W, WHOLE, DOT)  # fmt: skip
+                    if PARTS > 1:
+                        total = load_no_earlier(total, DOT)
             more = more + (total,)
     return more
 
