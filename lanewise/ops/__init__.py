@@ -11,7 +11,10 @@ try:
 except ImportError:
     raise DeviceError("lanewise.ops works on torch tensors, and torch is not installed; pip install 'lanewise[gpu]'") from None
 
+from lanewise import witness
 from lanewise.ops.dense import linear
 from lanewise.ops.quantized import quant_linear
 
 __all__ = ["linear", "quant_linear"]
+
+witness.until_exit()  # nothing unless LANEWISE_WITNESS is set

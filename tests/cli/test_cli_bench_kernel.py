@@ -62,7 +62,7 @@ def test_the_bundle_of_commands_holds_what_was_asked(tmp_path):
     found = read(done)
     assert json.loads((tmp_path / "run" / "manifest.json").read_text()) == found
     assert found["arms"]["a"]["spec"]["env"] == {"X": "1=2"}
-    assert found["command"][-4:] == ["--a-env", "X=1=2", "--timeout", "600"]
+    assert found["command"][-6:] == ["--a-env", "X=1=2", "--device", "cpu", "--timeout", "600"]
 
 
 def test_a_run_whose_every_round_was_left_out_says_so(monkeypatch):
