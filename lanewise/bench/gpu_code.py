@@ -7,15 +7,46 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from lanewise.arch import Arch
 from lanewise.bench.manifest import digest
 from lanewise.errors import EvidenceError
 
-__all__ = ["ARMS", "HOME", "LIBRARIES", "artifact", "blas_artifact", "compiled_again", "described", "description", "plain", "recorded"]
+__all__ = [
+    "ARMS", "EXPANDER", "HOME", "LIBRARIES", "GpuArm", "artifact", "blas_artifact", "compiled_again", "constants_of", "described", "description",
+    "plain", "recorded",
+]  # fmt: skip
 
-ARMS = {"skinny": ("gpu", "1"), "blas": ("blas", "0")}  # label: (body, the switch of the skinny kernel)
+
+@dataclass(frozen=True, slots=True)
+class GpuArm:
+    """What an arm's label means. op, body: of the kernel that dispatch has to choose; switch: what `switches` are set to for it.
+
+    expands: whether w is expanded at every call by torch's own functions
+    """
+
+    op: str
+    body: str
+    switches: tuple[str, ...]
+    switch: str
+    expands: bool = False
+
+
+_QUANT = ("QUANT_GEMV", "QUANT_GEMM")
+# By op and label. `quantized` is the kernel of `quant` on an x that was quantized before, and `blas` beside it the product of weights that were
+# expanded before: what somebody without these kernels would run.
+ARMS: dict[str, dict[str, GpuArm]] = {
+    "linear": {"skinny": GpuArm("linear", "gpu", ("SKINNY",), "1"), "blas": GpuArm("linear", "blas", ("SKINNY",), "0")},
+    "quant_linear": {
+        "quant": GpuArm("quant_linear", "gpu", _QUANT, "1"),
+        "blas": GpuArm("linear", "blas", ("SKINNY",), "0"),
+        "quantized": GpuArm("quant_linear", "gpu", _QUANT, "1"),
+        "expand": GpuArm("quant_linear", "blas", _QUANT, "0", expands=True),
+    },
+}
+EXPANDER = "lanewise/kernels/gpu/quant_expand.py"  # the source of what an arm that expands runs beside the vendor's library
 HOME = "lanewise.kernels.gpu."  # the only place that kernels are imported from when a bundle names one
 LIBRARIES = ("torch", "cuda", "cublas", "hip")  # the versions that the vendor's product is known by
 _OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion", "waves_per_eu")
@@ -59,6 +90,15 @@ def description(function: Any, signature: Any, constants: Any, attributes: Any, 
         "attributes": [[list(path), [list(one) for one in pairs]] for path, pairs in attributes.items()],
         "options": {name: getattr(options, name) for name in _OPTIONS if getattr(options, name, None) is not None},
     }
+
+
+def constants_of(one: Any) -> dict[str, Any]:
+    """The constants of a described kernel by name. Raises ValueError for what is no description."""
+    try:
+        names = list(one["signature"])
+        return {names[path[0]]: value for path, value in one["constants"]}
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"no description of a kernel: {type(error).__name__}") from None
 
 
 def artifact(kernels: Sequence[Any]) -> str:
@@ -112,9 +152,10 @@ def compiled_again(spec: Sequence[Mapping[str, Any]], row: Arch) -> str:
     return artifact(made)
 
 
-def blas_artifact(versions: Mapping[str, str]) -> str:
-    """What stands for the code of the vendor's library: the hash of the versions that it is known by."""
-    return digest("".join(f"{name} {versions[name]}\n" for name in LIBRARIES if name in versions).encode())
+def blas_artifact(versions: Mapping[str, str], expander: str | None = None) -> str:
+    """What stands for the code of the vendor's library: the hash of the versions that it is known by, and of what expands weights for it."""
+    lines = [f"{name} {versions[name]}\n" for name in LIBRARIES if name in versions] + ([f"{EXPANDER} {expander}\n"] if expander else [])
+    return digest("".join(lines).encode())
 
 
 def _function(name: str) -> Any:

@@ -9,13 +9,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 from lanewise import arch
-from lanewise.bench.gpu_code import compiled_again, description
+from lanewise.bench.gpu_code import compiled_again, constants_of, description
 from lanewise.errors import EvidenceError
 
 __all__ = ["compile_all", "wanted"]
+
+_UNROLLED = ("AHEAD", "TILES", "TOKENS", "M", "GROUPS")
 
 
 @contextmanager
@@ -42,6 +45,7 @@ def wanted() -> Iterator[list[dict[str, Any]]]:
 def compile_all(kernels: Sequence[dict[str, Any]], row: arch.Arch, processes: int, progress: Callable[[int, int], None] | None = None) -> list[str]:
     """Compile them, in so many processes, into Triton's cache; what went wrong, in words, comes back."""
     count = min(processes, len(kernels))
+    kernels = sorted(kernels, key=_unrolled, reverse=True)  # the longest first, so that no process is left with several of them
     workers: list[subprocess.Popen[str]] = []
     wrong, done = [], 0
     try:
@@ -63,6 +67,15 @@ def compile_all(kernels: Sequence[dict[str, Any]], row: arch.Arch, processes: in
             worker.kill()
             worker.communicate()  # closes the pipe as well
     return wrong if done >= len(kernels) else [*wrong, f"{len(kernels) - done} kernels were not compiled: a compiling process ended early"]
+
+
+def _unrolled(one: dict[str, Any]) -> int:
+    """How much of it the compiler writes out."""
+    try:
+        constants = constants_of(one)
+    except ValueError:
+        return 0
+    return prod(value for name in _UNROLLED if type(value := constants.get(name)) is int and value > 0)
 
 
 def _work(row: arch.Arch) -> None:

@@ -80,7 +80,9 @@ def command_of(plan: KernelPlan) -> list[str]:
     """The words that make a run of that plan."""
     call = plan.call
     words = ["lanewise", "bench", "kernel", call.op, "--m", str(call.m), "--n", str(call.n), "--k", str(call.k)]
-    words += (["--format", call.fmt] if call.fmt else ["--dtype", call.dtype]) + ["--ab", ",".join(plan.arms)]
+    words += ["--format", call.fmt] if call.fmt else []
+    words += ["--dtype", call.dtype] if not call.fmt or call.dtype != "f32" else []
+    words += ["--ab", ",".join(plan.arms)]
     words += ["--device", plan.device, "--pairs", str(plan.pairs)]
     words += ["--heads", str(call.heads), "--kv-heads", str(call.kv_heads)] if call.op == "attention" else []
     for name, value in (("--threads", plan.threads), ("--copies", plan.copies), ("--seed", plan.seed)):

@@ -45,22 +45,23 @@ def plot(manifest: Mapping[str, Any], path: Path) -> None:
 def plot_many(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Rows of `lanewise.evidence.tabled`: the ratio of each shape with its interval, a colour for each m, and the share of the read bandwidth.
 
+    Of quantized weights a shape in each format is a line of its own.
+
     Raises EvidenceError for a picture that cannot be written.
     """
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    shapes = list(dict.fromkeys(f"{one['n']}x{one['k']}" for one in rows))
-    groups = list(dict.fromkeys((one["type"], one["m"]) for one in rows))
+    shapes, groups = list(dict.fromkeys(map(_line, rows))), list(dict.fromkeys(map(_group, rows)))
     figure = Figure(figsize=(12, 1.5 + 0.12 * len(shapes) * (len(groups) + 1)), layout="constrained")
     ratio, read = figure.subplots(1, 2, sharey=True)
     for number, group in enumerate(groups):
-        alike = [one for one in rows if (one["type"], one["m"]) == group]
-        places = [shapes.index(f"{one['n']}x{one['k']}") + 0.8 * ((number + 0.5) / len(groups) - 0.5) for one in alike]
+        alike = [one for one in rows if _group(one) == group]
+        places = [shapes.index(_line(one)) + 0.8 * ((number + 0.5) / len(groups) - 0.5) for one in alike]
         colour = f"C{number % 10}"
         for place, one in zip(places, alike, strict=True):
             ratio.plot([one["ratio"]["low"], one["ratio"]["high"]], [place, place], "-", color=colour, lw=1)
-        ratio.plot([one["ratio"]["median"] for one in alike], places, "o", color=colour, ms=4, label=f"{group[0]} m={group[1]}")
+        ratio.plot([one["ratio"]["median"] for one in alike], places, "o", color=colour, ms=4, label=group)
         read.plot([100 * one["of_read"] for one in alike], places, "o", color=colour, ms=4)
     ratio.axvline(1, color=_QUIET, lw=0.8)
     read.axvline(100, color=_QUIET, lw=0.8)
@@ -71,6 +72,15 @@ def plot_many(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     read.set(xlabel=f"{rows[0]['a']}: % of the read bandwidth of its rounds")
     figure.legend(loc="outside upper center", ncols=6, fontsize=8)
     _save(figure, path)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    shape = f"{row['n']}x{row['k']}"
+    return f"{row['type']} {shape}" if row["op"] == "quant_linear" else shape
+
+
+def _group(row: Mapping[str, Any]) -> str:
+    return f"m={row['m']}" if row["op"] == "quant_linear" else f"{row['type']} m={row['m']}"
 
 
 def _save(figure: Any, path: Path) -> None:

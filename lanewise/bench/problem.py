@@ -28,7 +28,8 @@ _DENSE = {"f32": "F32", "f16": "F16", "bf16": "BF16"}  # the format that holds w
 class Call:
     """One call. m: tokens; n, k: as in the op's formula, of attention the positions that are cached and the size of a head.
 
-    fmt: of the weights of quant_linear. Raises LanewiseError for what is not measured, and for sizes that make no sense.
+    fmt: of the weights of quant_linear; dtype: of x, and of w where it has no format. Raises LanewiseError for what is not measured, and for sizes
+    that make no sense.
     """
 
     op: str
@@ -71,18 +72,22 @@ class Call:
     def facts(self) -> dict[str, Any]:
         """The manifest's `problem`."""
         found: dict[str, Any] = {"op": self.op, "m": self.m, "n": self.n, "k": self.k}
-        found |= {"format": self.fmt} if self.fmt else {"dtype": self.dtype}
+        found |= {"format": self.fmt} if self.fmt else {}
+        found |= {"dtype": self.dtype} if not self.fmt or self.dtype != "f32" else {}  # as bundles of the CPU have it
         found |= {"heads": self.heads, "kv_heads": self.kv_heads} if self.op == "attention" else {}
         nbytes, operations = amounts(found)
         return {**found, "phase": phase_of(self.m), "bytes": nbytes, "operations": operations}
 
     def inputs(self, seed: int) -> dict[str, NDArray[Any]]:
-        """x[m,k] and w[n,row bytes]; of a linear in 16 bits w[n,k], both as float16 or as the bits of bf16 in uint16.
+        """x[m,k] and w[n,row bytes]; of a linear in 16 bits w[n,k], both as float16 or as the bits of bf16 in uint16, as x of quantized weights is.
 
         Of attention q[m,heads,k], and keys and values [pages,16,kv_heads,k] in float16.
         """
         if self.op == "linear" and self.dtype != "f32":
             return {"x": _rounded(seed, 0, self.dtype, self.m, self.k), "w": _weights(seed, 1, self.dtype, self.n, self.k)}
+        if self.op == "quant_linear" and self.dtype != "f32":
+            drawn = np.random.default_rng((seed, 1))
+            return {"x": _rounded(seed, 0, self.dtype, self.m, self.k), "w": random_rows(formats.get(self.weights), self.n, self.k, drawn)}
         rng = np.random.default_rng(seed)
         if self.op != "attention":
             x = rng.standard_normal((self.m, self.k), np.float32)
@@ -92,7 +97,8 @@ class Call:
         return found | {name: rng.standard_normal(cache, np.float32).astype(np.float16) for name in ("keys", "values")}
 
     def __str__(self) -> str:
-        weights = f" {self.fmt}" if self.fmt else f" {self.dtype}"
+        weights = f" {self.fmt}" if self.fmt else ""
+        weights += f" {self.dtype}" if not self.fmt or self.dtype != "f32" else ""
         heads = f" heads={self.heads} kv_heads={self.kv_heads}" if self.op == "attention" else ""
         return f"{self.op} m={self.m} n={self.n} k={self.k}{heads}{weights}"
 

@@ -55,14 +55,14 @@ class Gpu:
         """Bytes of the L2 cache, None where PyTorch does not know."""
         return int(getattr(self.properties, "L2_cache_size", 0)) or None
 
-    def copies(self, w: Any, count: int) -> list[Any]:
-        """w[n,k] and clones of it, so many in all. Raises DeviceError when there is no memory for them."""
-        self.room(count, *w.shape)
+    def copies(self, w: Any, count: int, n: int, k: int) -> list[Any]:
+        """w, a tensor that holds weights [n,k], and clones of it, so many in all. Raises DeviceError when there is no memory for them."""
+        self.room(count, n, k, w.nbytes)
         return [w, *(w.clone() for _ in range(count - 1))]
 
-    def room(self, count: int, n: int, k: int) -> None:
-        """Raise DeviceError when there is no memory for so many w[n,k] of 16 bits."""
-        needed, free = count * n * k * 2, int(torch.cuda.mem_get_info(self.device)[0])
+    def room(self, count: int, n: int, k: int, nbytes: int) -> None:
+        """Raise DeviceError when there is no memory for so many w[n,k] of so many bytes."""
+        needed, free = count * nbytes, int(torch.cuda.mem_get_info(self.device)[0])
         if needed > free:
             raise DeviceError(f"{count} cop{'y' if count == 1 else 'ies'} of {n}x{k} weights need {needed} bytes, and the GPU has {free} left")
 

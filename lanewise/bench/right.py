@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 
 from lanewise.contract import Tolerance
-from lanewise.errors import EvidenceError
 from lanewise.prove.operands import products
 
-__all__ = ["require_right", "worst"]
+__all__ = ["worst"]
 
 
 def worst(y: Any, x: Any, w: Any, dtype: str) -> float:
@@ -16,10 +15,3 @@ def worst(y: Any, x: Any, w: Any, dtype: str) -> float:
     want, magnitude = products(x.double().cpu().numpy(), w)
     share = np.abs(y.double().cpu().numpy() - want) / Tolerance.dot(x.shape[1], out=dtype).bound(want, magnitude)
     return float(np.where(np.isfinite(share), share, np.inf).max(initial=0.0))
-
-
-def require_right(y: Any, x: Any, w: Any, dtype: str, what: str) -> None:
-    """Raises EvidenceError where y is wrong: how fast that is, nobody needs to know."""
-    share = worst(y, x, w, dtype)
-    if not share <= 1:
-        raise EvidenceError(f"{what} gives a wrong result: {share:.3g} times the error that is allowed; it is not measured")

@@ -1,4 +1,4 @@
-"""`lanewise tune`: which configuration of the skinny kernel is fastest at a shape on this GPU, or whether the vendor's BLAS is.
+"""`lanewise tune`: which configuration of the skinny kernel, or of the quantized ones, is fastest at a shape on this GPU, or whether BLAS is.
 
 Candidates are compiled ahead, timed for a moment by graph replay over rotating weights, and the best few, with BLAS among them, longer and in
 turns. The fastest whose result is right is kept. Not everything is tried everywhere: what is good for one m is tried for its neighbours, and
@@ -9,10 +9,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -23,58 +23,61 @@ from lanewise.bench.lock import held
 from lanewise.bench.replay import TYPES, Gpu, Piece, gpu_index
 from lanewise.bench.right import worst
 from lanewise.bench.sweep import ROWS
+from lanewise.bench.tune_quant import Quantized
+from lanewise.bench.tune_subject import Subject, TuneProblem, best, copies_of
 from lanewise.errors import DeviceError, LanewiseError, ShapeError
+from lanewise.formats import get
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu import skinny
 from lanewise.kernels.gpu.config import BODIES, Config
 from lanewise.kernels.gpu.defaults import candidates
 from lanewise.kernels.gpu.linear import MOST_ROWS
-from lanewise.kernels.gpu.table import Row, Table, forget, here
+from lanewise.kernels.gpu.quant_layout import layout_of
+from lanewise.kernels.gpu.table import LINEAR, Measured, Row, Table, forget, here, read
 
-__all__ = ["TunePlan", "tune", "write_table"]
+__all__ = ["TunePlan", "added", "tune", "write_table"]
 
-_BLAS = Config("blas")
-_ROTATION = 4  # L2 caches
-_MOST_COPIES = 512
 _SEEDED = 8  # configurations of each body that a neighbour passes on
 _BRIEF_SECONDS, _FASTEST_READ, _MOST_BRIEF = 3e-4, 4e12, 64  # of a graph; bytes a second; calls, but at least one rotation
-_LONG_CALLS = 256
+_LONG_SECONDS, _LONG_CALLS = 0.02, 256
 _BRIEF_TURNS, _LONG_TURNS = 3, 9
 _FINALISTS = 6
 _FEW = 4  # tokens up to which lanes are worth trying
 _SECONDS = 20.0
 _MOST_SIZE = 2**30  # of n and k: what the kernel counts in 32 bits
+_MOST_TOKENS = 2**16  # of quantized weights
 _READABLE = 0o644
-
-
-class _Problem(NamedTuple):
-    dtype: str
-    m: int
-    n: int
-    k: int
-
-    def __str__(self) -> str:
-        return f"{self.dtype} m={self.m} {self.n}x{self.k}"
 
 
 @dataclass(frozen=True, slots=True)
 class TunePlan:
-    """shapes: (n, k); rows: values of m; seconds: most for one (dtype, shape, m), compiling left out. Raises ShapeError for what cannot be."""
+    """shapes: (n, k); rows: values of m; seconds: most for one (dtype, shape, m), compiling left out; formats: of w, where `quant_linear` is meant.
+
+    Raises ShapeError for what cannot be, and FormatError for a format without kernels or a k that is no whole number of its blocks.
+    """
 
     shapes: tuple[tuple[int, int], ...]
     rows: tuple[int, ...] = ROWS
     dtypes: tuple[str, ...] = ("bf16", "f16")
     device: str = "cuda"
     seconds: float = _SECONDS
+    formats: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for n, k in self.shapes:
             if not (1 <= n < _MOST_SIZE and 1 <= k < _MOST_SIZE):
                 raise ShapeError(f"a shape of {str(n)[:40]}x{str(k)[:40]}; n and k are from 1 to {_MOST_SIZE - 1}")
-        if not self.shapes or not self.rows or not all(1 <= m <= MOST_ROWS for m in self.rows):
-            raise ShapeError(f"m of {', '.join(map(str, self.rows)) or 'nothing'}; it is 1 to {MOST_ROWS}, and there is a shape")
+        most = _MOST_TOKENS if self.formats else MOST_ROWS
+        if not self.shapes or not self.rows or not all(1 <= m <= most for m in self.rows):
+            raise ShapeError(f"m of {', '.join(map(str, self.rows)) or 'nothing'}; it is 1 to {most}, and there is a shape")
         if not self.dtypes or any(dtype not in TYPES for dtype in self.dtypes):
             raise ShapeError(f"dtypes {', '.join(self.dtypes)}; they are {', '.join(TYPES)}")
+        if self.formats and len(self.dtypes) != 1:
+            raise ShapeError(f"dtypes {', '.join(self.dtypes)}; a table of quantized weights is measured with x of one")
+        object.__setattr__(self, "formats", tuple(layout_of(fmt).format for fmt in self.formats))
+        for fmt in self.formats:
+            for _, k in self.shapes:
+                get(fmt).row_bytes(k)
         if not self.seconds > 0:
             raise LanewiseError(f"{self.seconds:g} seconds were given for a shape; it takes some")
 
@@ -90,11 +93,25 @@ def tune(plan: TunePlan, progress: Progress | None = None) -> tuple[Table, list[
                 raise DeviceError(f"{row} on {plan.device}: Triton does not compile for it, so that there is nothing to tune")
             key = {**here(str(gpu.properties.name)), "target": row.name, "torch": torch.__version__}
             for n, k in plan.shapes:
-                gpu.room(1, n, k)
+                gpu.room(1, n, k, max((n * get(fmt).row_bytes(k) for fmt in plan.formats), default=n * k * TYPES[plan.dtypes[0]].itemsize))
             tuner = _Tuner(plan, gpu, row, progress)
-            return Table(key, tuner.rows()), list(dict.fromkeys(tuner.notes))
+            return Table(key, tuner.rows(), tuner.subject.kind), list(dict.fromkeys(tuner.notes))
         finally:
             gpu.close()
+
+
+def added(table: Table, path: Path) -> Table:
+    """The table with the rows that a file has beside its own; just the table where there is no file.
+
+    Raises ShapeError for a file that is no table of this kind, and LanewiseError for one of another device, driver or Triton.
+    """
+    if not path.exists():
+        return table
+    old = read(path, table.kind)
+    if other := [f"{name} {old.key.get(name)} there and {now} here" for name, now in table.key.items() if old.key.get(name) != now]:
+        raise LanewiseError(f"{path} is a table of something else: {', '.join(other)}; rows of both cannot stand in one")
+    measured = {(row.name, row.m, row.n, row.k) for row in table.rows}
+    return replace(table, rows=(*(row for row in old.rows if (row.name, row.m, row.n, row.k) not in measured), *table.rows))
 
 
 def write_table(table: Table, path: Path) -> None:
@@ -119,68 +136,51 @@ class _Tuner:
         self.notes: list[str] = []
         self._plan, self._gpu, self._row = plan, gpu, row
         self._told: Progress = progress or (lambda what, done, total: None)
-        self._times: dict[_Problem, dict[Config, float]] = {}
+        self._times: dict[TuneProblem, dict[Any, float]] = {}
+        self.subject: Subject = Quantized(gpu, row, plan.formats, plan.rows, plan.dtypes[0]) if plan.formats else _Linear(plan, gpu, row)
 
-    def rows(self) -> tuple[Row, ...]:
-        plan = self._plan
-        explored = {_Problem(plan.dtypes[0], m, *shape): self._explored(m, *shape) for shape in plan.shapes for m in plan.rows}
+    def rows(self) -> tuple[Measured, ...]:
+        one = self.subject
+        explored = {problem: one.explored(problem) for problem in self._problems(one.explored_names)}
         self._compiled(explored)
-        for problem, x, w in self._operands("explore"):
-            self._brief(problem, x, w, explored.get(problem, ()))
-        rest = {_Problem(dtype, m, *shape): self._rest(dtype, m, *shape) for dtype in plan.dtypes for shape in plan.shapes for m in plan.rows}
+        for problem, x, w in self._operands("explore", explored):
+            self._brief(problem, x, w, explored[problem])
+        rest = {problem: one.rest(problem, self._times) for problem in self._problems(one.names)}
         self._compiled(rest)
         found = []
-        for problem, x, w in self._operands("tune"):
+        for problem, x, w in self._operands("tune", rest):
             self._brief(problem, x, w, rest[problem])
             found.append(self._fastest(problem, x, w))
         return tuple(found)
 
-    def _explored(self, m: int, n: int, k: int) -> list[Config]:
-        """What is tried of each body, and for which m; its best are passed on to the others."""
-        rows, every = self._plan.rows, candidates(self._row, self._plan.dtypes[0], m, n, k)
-        return [c for c in every if m in _explorers(c.body, rows)]
+    def _problems(self, names: Sequence[str]) -> list[TuneProblem]:
+        """Those of one w together."""
+        return [TuneProblem(name, m, n, k) for n, k in self._plan.shapes for name in names for m in self._plan.rows]
 
-    def _rest(self, dtype: str, m: int, n: int, k: int) -> list[Config]:
-        """The best of what was explored for other m, or in another type, as far as it is a candidate here."""
-        rows, first = self._plan.rows, self._plan.dtypes[0]
-        own = set(candidates(self._row, dtype, m, n, k)) - {_BLAS}
-        found: dict[Config, None] = {}
-        for body in BODIES:
-            explorers = _explorers(body, rows)
-            passed = [self._best(_Problem(first, other, n, k), body) for other in ((m,) if m in explorers else explorers)]
-            found |= dict.fromkeys(config for configs in passed for config in configs if config in own)
-        return list(found or own)
+    def _operands(self, what: str, chosen: Mapping[TuneProblem, Sequence[Any]]) -> Iterator[tuple[TuneProblem, Any, list[Any]]]:
+        """Every problem of which something is tried, with its x and rotating w."""
+        problems = [problem for problem in chosen if chosen[problem] or what == "tune"]
+        of: tuple[str, int, int] | None = None
+        w: list[Any] = []
+        for done, problem in enumerate(problems):
+            self._told(what, done, len(problems))
+            if of != (problem.name, problem.n, problem.k):
+                of, w = (problem.name, problem.n, problem.k), []  # the last ones make room
+                w = self.subject.weights(*of)
+            yield problem, self.subject.x(problem), w
+        self._told(what, len(problems), len(problems))
 
-    def _best(self, problem: _Problem, body: str) -> list[Config]:
-        times = self._times.get(problem, {})
-        return sorted((config for config in times if config.body == body), key=lambda config: times[config])[:_SEEDED]
-
-    def _operands(self, what: str) -> Iterator[tuple[_Problem, Any, list[Any]]]:
-        """Every problem with its x and rotating w, those of one w together. The first pass is of the first type alone."""
-        plan = self._plan
-        dtypes = plan.dtypes[:1] if what == "explore" else plan.dtypes
-        total, done = len(dtypes) * len(plan.shapes) * len(plan.rows), 0
-        for n, k in plan.shapes:
-            for dtype in dtypes:
-                w = _weights(self._gpu, dtype, n, k)
-                for m in plan.rows:
-                    self._told(what, done, total)
-                    done += 1
-                    yield _Problem(dtype, m, n, k), torch.randn(m, k, device=self._gpu.device).to(TYPES[dtype]), w
-                del w
-        self._told(what, total, total)
-
-    def _compiled(self, chosen: Mapping[_Problem, Sequence[Config]]) -> None:
+    def _compiled(self, chosen: Mapping[TuneProblem, Sequence[Any]]) -> None:
         """Compile whatever will be launched, once for all shapes that share it."""
         with wanted() as kernels:
             for problem, configs in chosen.items():
-                x, w = (torch.empty(rows, problem.k, dtype=TYPES[problem.dtype], device=self._gpu.device) for rows in (problem.m, problem.n))
-                for config in configs:
-                    if config not in self._times.get(problem, {}):
-                        self._skinny(x, w, config)
+                if new := [config for config in configs if config not in self._times.get(problem, {})]:
+                    x, w = self.subject.stand_ins(problem)
+                    for config in new:
+                        self.subject.call(x, w, config)
         self.notes += compile_all(kernels, self._row, os.cpu_count() or 1, lambda done, of: self._told("compile", done, of))
 
-    def _brief(self, problem: _Problem, x: Any, w: list[Any], configs: Sequence[Config]) -> None:
+    def _brief(self, problem: TuneProblem, x: Any, w: list[Any], configs: Sequence[Any]) -> None:
         until, times = time.monotonic() + self._plan.seconds, self._times.setdefault(problem, {})
         calls = min(_MOST_BRIEF, ceil(_BRIEF_SECONDS * _FASTEST_READ / w[0].nbytes))
         for config in configs:
@@ -190,23 +190,24 @@ class _Tuner:
             if config not in times:
                 times.update((one, taken) for taken, one, _ in self._timed(problem, x, w, [config], calls, _BRIEF_TURNS))
 
-    def _fastest(self, problem: _Problem, x: Any, w: list[Any]) -> Row:
-        times = self._times[problem]
-        final = self._timed(problem, x, w, [_BLAS, *sorted(times, key=lambda c: times[c])[:_FINALISTS]], _LONG_CALLS, _LONG_TURNS)
-        blas = next((taken for taken, config, _ in final if config == _BLAS), None)
+    def _fastest(self, problem: TuneProblem, x: Any, w: list[Any]) -> Measured:
+        times, blas_config = self._times[problem], self.subject.blas
+        calls = min(_LONG_CALLS, ceil(_LONG_SECONDS / min(times.values(), default=_LONG_SECONDS)))
+        final = self._timed(problem, x, w, [blas_config, *best(times, lambda config: True, _FINALISTS)], calls, _LONG_TURNS)
+        blas = next((taken for taken, config, _ in final if config == blas_config), None)
         if blas is None:
             raise DeviceError(f"{problem}: BLAS, which everything is compared with, does not run: {self.notes[-1]}")
         for taken, config, piece in sorted(final, key=lambda one: one[0]):
-            if config == _BLAS:
+            if config == blas_config:
                 break
             piece.result.fill_(float("nan"))
             self._gpu.run(piece)
-            if (share := worst(piece.result, x, w[0], problem.dtype)) <= 1:  # all copies hold the same numbers
-                return Row(*problem, config, taken, blas)
+            if (share := self.subject.worst(problem, piece.result, x, w[0])) <= 1:  # all copies hold the same numbers
+                return self.subject.row(problem, config, taken, blas)
             self.notes.append(f"{problem}: {config} gives a wrong result, {share:.3g} times the error that is allowed")
-        return Row(*problem, _BLAS, blas, blas)
+        return self.subject.row(problem, blas_config, blas, blas)
 
-    def _timed(self, problem: _Problem, x: Any, w: list[Any], configs: Sequence[Config], calls: int, turns: int) -> list[tuple[float, Config, Piece]]:
+    def _timed(self, problem: TuneProblem, x: Any, w: list[Any], configs: Sequence[Any], calls: int, turns: int) -> list[tuple[float, Any, Piece]]:
         """Median seconds of a call, in turns; what cannot run is noted and left out."""
         pieces, ran = [], []
         for config in configs:
@@ -217,21 +218,60 @@ class _Tuner:
                 self.notes.append(f"{problem}: {config}: {type(error).__name__}: {' '.join(str(error).split())[:100]}")
         return list(zip(self._gpu.medians(pieces, turns), ran, pieces, strict=True)) if pieces else []
 
-    def _call(self, x: Any, w: list[Any], config: Config) -> Callable[[int], Any]:
-        if config == _BLAS:
-            return lambda i: torch.nn.functional.linear(x, w[i % len(w)])
-        return lambda i: self._skinny(x, w[i % len(w)], config)
+    def _call(self, x: Any, w: list[Any], config: Any) -> Callable[[int], Any]:
+        return lambda i: self.subject.call(x, w[i % len(w)], config)
 
-    def _skinny(self, x: Any, w: Any, config: Config) -> Any:
+
+class _Linear:
+    """`linear` in 16 bits. Not every body is tried at every m, nor in every type: what is good for one is tried for its neighbours."""
+
+    kind = LINEAR
+    blas = Config("blas")
+
+    def __init__(self, plan: TunePlan, gpu: Gpu, row: Arch) -> None:
+        self.names, self.explored_names = plan.dtypes, plan.dtypes[:1]
+        self._plan, self._gpu, self._row = plan, gpu, row
+
+    def explored(self, problem: TuneProblem) -> list[Any]:
+        """What is tried of each body, and for which m; its best are passed on to the others."""
+        return [c for c in candidates(self._row, *problem) if problem.m in _explorers(c.body, self._plan.rows)]
+
+    def rest(self, problem: TuneProblem, times: Mapping[TuneProblem, Mapping[Any, float]]) -> list[Any]:
+        """The best of what was explored for other m, or in another type, as far as it is a candidate here."""
+        rows, (first,) = self._plan.rows, self.explored_names
+        own = set(candidates(self._row, *problem)) - {self.blas}
+        found: dict[Config, None] = {}
+        for body in BODIES:
+            explorers = _explorers(body, rows)
+            passed = [
+                best(times.get(problem._replace(name=first, m=other), {}), lambda config, body=body: bool(config.body == body), _SEEDED)  # type: ignore[misc]
+                for other in ((problem.m,) if problem.m in explorers else explorers)
+            ]
+            found |= dict.fromkeys(config for configs in passed for config in configs if config in own)
+        return list(found or own)
+
+    def weights(self, name: str, n: int, k: int) -> list[Any]:
+        self._gpu.room(1, n, k, n * k * TYPES[name].itemsize)
+        first = torch.empty(n, k, dtype=TYPES[name], device=self._gpu.device).normal_()
+        return self._gpu.copies(first, copies_of(self._gpu, first.nbytes), n, k)
+
+    def x(self, problem: TuneProblem) -> Any:
+        return torch.randn(problem.m, problem.k, device=self._gpu.device).to(TYPES[problem.name])
+
+    def stand_ins(self, problem: TuneProblem) -> tuple[Any, Any]:
+        x, w = (torch.empty(rows, problem.k, dtype=TYPES[problem.name], device=self._gpu.device) for rows in (problem.m, problem.n))
+        return x, w
+
+    def call(self, x: Any, w: Any, config: Config) -> Any:
+        if config == self.blas:
+            return torch.nn.functional.linear(x, w)
         return skinny.skinny(x, w, constant_w=True, config=config, arch=self._row)
 
+    def worst(self, problem: TuneProblem, y: Any, x: Any, w: Any) -> float:
+        return worst(y, x, w, problem.name)
 
-def _weights(gpu: Gpu, dtype: str, n: int, k: int) -> list[Any]:
-    """Enough copies of random weights that a rotation is 4 L2 caches; each is there once in a graph at least."""
-    gpu.room(1, n, k)
-    first = torch.empty(n, k, dtype=TYPES[dtype], device=gpu.device).normal_()
-    copies = min(_MOST_COPIES, ceil(_ROTATION * (gpu.cache or 0) / first.nbytes) or 1)
-    return gpu.copies(first, copies)
+    def row(self, problem: TuneProblem, config: Any, seconds: float, blas_seconds: float) -> Row:
+        return Row(*problem, config, seconds, blas_seconds)
 
 
 def _explorers(body: str, rows: Sequence[int]) -> tuple[int, ...]:

@@ -56,7 +56,9 @@ def kernel(
     """Compare two kernels at one call of an op. OP is quant_linear, linear or attention.
 
     An arm of device cpu is an instruction set that the processor runs (a CPU row of `lanewise targets`, such as x86-64-v3), `cpu` for
-    the one that it would choose, or `reference` for the numpy body. Arms of device cuda are `skinny` and `blas`, of linear in bf16 or fp16.
+    the one that it would choose, or `reference` for the numpy body. Arms of device cuda, with --dtype bf16 or fp16, are `skinny` and `blas` of
+    linear; and of quant_linear `quant`, `quantized` (the kernel alone, x quantized before), `blas` (weights expanded before) and `expand` (at
+    every call).
     """
     from lanewise.bench.kernel import KernelPlan, bench_kernel, command_of
     from lanewise.bench.problem import Call

@@ -22,7 +22,7 @@ def _measured() -> frozenset[str]:
     """Targets of shipped tables: what `lanewise tune` measured, and found right, on a card."""
     from lanewise.kernels.gpu.table import SHIPPED, read
 
-    return frozenset(read(path).key["target"] for path in SHIPPED.glob("*.json"))
+    return frozenset(read(path).key["target"] for path in SHIPPED.glob("gpu-*.json"))
 
 
 def level(name: str) -> str:

@@ -22,36 +22,54 @@ __all__ = ["tune"]
 @click.option("--n", type=int, help="Output features of one shape.")
 @click.option("--k", type=int, help="Reduction of one shape.")
 @click.option("--m", default="1,2,3,4,8,16", help="Tokens, with commas.")
-@click.option("--dtype", default="bf16,f16", help="Types, with commas.")
+@click.option("--dtype", help="Types, with commas.", show_default="bf16,f16; of quantized weights bf16")
+@click.option("--format", "fmt", help="Formats of quantized weights, with commas, or `all`: quant_linear in the place of linear.")
 @click.option("--seconds", default=20.0, help="Most for one shape, m and type, compiling left out.")
-@click.option("--write", is_flag=True, help="Write the table into the cache directory, where `linear` looks for it.")
+@click.option("--write", is_flag=True, help="Write the table into the cache directory, where the op looks for it.")
 @click.option("--out", help="Write the table to this file.")
+@click.option("--add", is_flag=True, help="Keep what a table that is there has of other shapes; it has to be of this device, driver and Triton.")
 @as_json
 def tune(
-    device: str, shapes: str | None, n: int | None, k: int | None, m: str, dtype: str, seconds: float, write: bool, out: str | None, as_json: bool
+    device: str,
+    shapes: str | None,
+    n: int | None,
+    k: int | None,
+    m: str,
+    dtype: str | None,
+    fmt: str | None,
+    seconds: float,
+    write: bool,
+    out: str | None,
+    add: bool,
+    as_json: bool,
 ) -> None:
-    """Measure candidate configurations of the skinny kernel on a GPU, and BLAS beside them."""
+    """Measure candidate configurations of the skinny kernel on a GPU, or with --format of the quantized ones, and BLAS beside them."""
     from lanewise.contract import dtype as known
-    from lanewise.kernels.gpu.table import user_path
+    from lanewise.kernels.gpu.quant_layout import LAYOUTS
+    from lanewise.kernels.gpu.quant_table import QUANT
+    from lanewise.kernels.gpu.table import LINEAR, user_path
 
     if (n is None) != (k is None) or (n is not None and shapes is not None):
         raise LanewiseError("one shape is --n with --k, and several are --shapes 4096x4096,1024x2048")
     found = ((n, k),) if n is not None and k is not None else shapes_of(shapes) if shapes is not None else _usual()
-    rows, dtypes = numbers("--m", m), tuple(known(name.strip()).name for name in dtype.split(","))
+    formats = tuple(LAYOUTS) if fmt and fmt.strip().lower() == "all" else tuple(name.strip() for name in fmt.split(",")) if fmt else ()
+    types = dtype or ("bf16" if formats else "bf16,f16")
+    rows, dtypes = numbers("--m", m), tuple(known(name.strip()).name for name in types.split(","))
+    kind = QUANT if formats else LINEAR
     try:
-        from lanewise.bench.tune import TunePlan, write_table
+        from lanewise.bench.tune import TunePlan, added, write_table
         from lanewise.bench.tune import tune as measure
     except ImportError as error:
         raise DeviceError(f"tuning on {device} needs PyTorch and Triton: {error}; pip install 'lanewise[gpu]' brings them") from None
-    plan = TunePlan(found, rows, dtypes, device, seconds)
+    plan = TunePlan(found, rows, dtypes, device, seconds, formats)
     if write:
-        user_path(device)  # whether there is such a place is known before anything is measured
+        user_path(device, kind)  # whether there is such a place is known before anything is measured
     with Progress() as bar:
         table, notes = measure(plan, bar)
     unwritten = []
-    for path in ([user_path(table.key["device"])] if write else []) + ([Path(out)] if out else []):
+    for path in ([user_path(table.key["device"], kind)] if write else []) + ([Path(out)] if out else []):
         try:
-            write_table(table, path)
+            write_table(added(table, path) if add else table, path)
             complain("note", f"table written: {path}")
         except LanewiseError as error:
             unwritten.append(error)
@@ -70,8 +88,8 @@ def _print(table: "Table") -> None:
     rows = []
     for row in table.rows:
         words = (f"{1e6 * row.seconds:.2f}", f"{1e6 * row.blas_seconds:.2f}", f"{row.blas_seconds / row.seconds:.2f}x")
-        rows.append((row.dtype, row.m, f"{row.n}x{row.k}", str(row.config), *words))
-    print_table(("dtype", "m", "n x k", "configuration", "us", "blas us", "ratio"), rows, right=("m", "us", "blas us", "ratio"))
+        rows.append((row.name, row.m, f"{row.n}x{row.k}", str(row.config), *words))
+    print_table(("type", "m", "n x k", "configuration", "us", "blas us", "ratio"), rows, right=("m", "us", "blas us", "ratio"))
 
 
 def _usual() -> tuple[tuple[int, int], ...]:

@@ -17,7 +17,7 @@ from lanewise.bench.rounds import BOOTSTRAP, most_rounds
 from lanewise.bench.stats import FEWEST_PAIRS, NO_DIFFERENCE, products
 from lanewise.engine.pages import PAGE_SIZE
 from lanewise.errors import LanewiseError
-from lanewise.evidence.gpu import check_device, check_gpu, check_gpu_arm, check_gpu_plan, is_gpu
+from lanewise.evidence.gpu import arm_of, check_device, check_gpu, check_gpu_arm, check_gpu_plan, is_gpu
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 from lanewise.formats import FORMATS
@@ -104,7 +104,7 @@ def _arms(found: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("arms-equal", "arms.b.spec", "something that differs from arm a", "nothing")
     if found["kind"] == "kernel" and a["witness"] and b["witness"]:
         ran = [{key: one["witness"][key] for key in ("kernel", "body", "isa")} for one in (a, b)]
-        if ran[0] == ran[1]:
+        if ran[0] == ran[1] and not (is_gpu(found) and a["spec"].get("compiled") != b["spec"].get("compiled")):
             yield Reason("switch", "arms.b.witness", "another kernel, body or instruction set than arm a ran", ", ".join(map(str, ran[1].values())))
     if _same_bits(found) and a["output"] != b["output"]:
         words = f"{shown(a['output'])}, as arm a gives: the two have the same bits on both instruction sets"
@@ -209,12 +209,14 @@ def _ran(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     if spec.get("device") != where_run:
         yield Reason("witness", f"arms.{name}.spec.device", f"{where_run!r}, where these kernels run", shown(spec.get("device")))
     yield from check_gpu_arm(name, found) if is_gpu(found) else _named(name, arm)
-    kernels = [kernel.name for kernel in dispatch.kernels() if kernel.op == problem["op"] and kernel.body == witness["body"]]
+    meant = arm_of(arm["label"], problem) if is_gpu(found) else None
+    op = meant.op if meant else problem["op"]
+    kernels = [kernel.name for kernel in dispatch.kernels() if kernel.op == op and kernel.body == witness["body"]]
     if witness["kernel"] not in kernels:
         yield Reason(
             "witness",
             f"{where}.kernel",
-            f"a {witness['body']} kernel of {problem['op']}: {', '.join(kernels) or 'none'}"[:200],
+            f"a {witness['body']} kernel of {op}: {', '.join(kernels) or 'none'}"[:200],
             shown(witness["kernel"]),
         )
     if phase_of(witness["m"]) != problem["phase"]:

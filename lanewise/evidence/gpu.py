@@ -6,16 +6,16 @@ from typing import Any
 from lanewise import arch
 from lanewise.bench.ab import DEVICES
 from lanewise.bench.around import GPU_RULE
-from lanewise.bench.gpu_code import ARMS, blas_artifact
+from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, blas_artifact
 from lanewise.bench.limits import FLOAT_SIZE, FLOAT_TURNS, READ_TURNS, gpu_probe_bytes
+from lanewise.evidence.gpu_kernels import FUSED, STORED, described_kernels
+from lanewise.evidence.gpu_quant import check_quantized
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 
-__all__ = ["check_gpu", "check_gpu_arm", "check_gpu_plan", "constants_of", "is_gpu"]
+__all__ = ["arm_of", "check_gpu", "check_gpu_arm", "check_gpu_plan", "is_gpu"]
 
 _COMBINE = "_combine"
-_STORED = {"bf16": "bf16", "f16": "fp16"}  # as Triton calls them
-_FUSED = ("NORM", "BIAS", "RESIDUAL", "GATED")
 _FACTS = {"multiprocessors": int, "memory": int, "l2": int}
 
 
@@ -69,6 +69,12 @@ def check_gpu_plan(plan: Mapping[str, Any]) -> Iterator[Reason]:
         yield Reason("plan", "plan.rule.alone", f"{GPU_RULE['alone']}: a round with another process on the GPU is left out", "no such rule")
 
 
+def arm_of(label: Any, problem: Any) -> GpuArm | None:
+    """What a label means beside the op of a problem; None where there is no such arm."""
+    arms = ARMS.get(str((problem or {}).get("op")), {})
+    return arms.get(label) if isinstance(label, str) else None
+
+
 def check_gpu_arm(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     """What an arm was made of, beside its label, its switch, the card and the versions."""
     arm, card = found["arms"][name], found["machine"]["gpu"]
@@ -76,10 +82,12 @@ def check_gpu_arm(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     row = card.get("row") if isinstance(card, dict) else None
     if witness["isa"] != row:
         yield Reason("witness", f"{where}.witness.isa", f"{shown(row)}, the row of the GPU", shown(witness["isa"]))
-    if arm["label"] not in ARMS:
-        yield Reason("witness", f"{where}.label", " or ".join(ARMS), shown(arm["label"]))
+    meant = arm_of(arm["label"], found["problem"])
+    if meant is None:
+        there = ARMS.get(str((found["problem"] or {}).get("op")), {})
+        yield Reason("witness", f"{where}.label", " or ".join(there) or "no arm: this op is not measured there", shown(arm["label"]))
         return
-    body, switch = ARMS[arm["label"]]
+    body, switch = meant.body, meant.switch
     if witness["body"] != body:
         yield Reason("witness", f"{where}.label", f"body {body}, as it is called", shown(witness["body"]))
     if spec.get("switch") != switch:
@@ -91,40 +99,33 @@ def check_gpu_arm(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     if body == "gpu" and not (isinstance(spec.get("compiled"), list) and spec["compiled"]):
         yield Reason("witness", f"{where}.spec.compiled", "the kernels that were launched", shown(spec.get("compiled")))
     elif body == "gpu":
-        yield from _computed(f"{where}.spec.compiled", spec["compiled"], found["problem"])
+        check = _computed if meant.op == "linear" else check_quantized
+        yield from check(f"{where}.spec.compiled", spec["compiled"], found["problem"], arm)
     if body == "blas":
         if "compiled" in spec:
             yield Reason("witness", f"{where}.spec.compiled", "nothing: the vendor's library is not compiled here", shown(spec["compiled"]))
-        if arm["artifact"] != (right := blas_artifact(found["versions"])):
+        expander = found["sources"].get(EXPANDER, "not there") if meant.expands else None
+        if arm["artifact"] != (right := blas_artifact(found["versions"], expander)):
             yield Reason("artifact", f"{where}.artifact", f"{right}, of the versions of the library", arm["artifact"])
 
 
-def constants_of(one: Any) -> dict[str, Any]:
-    """The constants of a described kernel by name. Raises ValueError for what is no description."""
-    try:
-        names = list(one["signature"])
-        return {names[path[0]]: value for path, value in one["constants"]}
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"no description of a kernel: {type(error).__name__}") from None
-
-
-def _computed(where: str, compiled: list[Any], problem: Mapping[str, Any]) -> Iterator[Reason]:
+def _computed(where: str, compiled: list[Any], problem: Mapping[str, Any], arm: Mapping[str, Any]) -> Iterator[Reason]:
     """One kernel multiplies what the problem says, in its types and with nothing fused; of a product in parts another adds them up."""
     try:
-        kernels = [(str(one["function"]).rpartition(":")[2], dict(one["signature"]), constants_of(one)) for one in compiled]
-    except (LookupError, TypeError, ValueError) as error:
+        kernels = described_kernels(compiled)
+    except ValueError as error:
         yield Reason("witness", where, "descriptions of kernels", str(error)[:100])
         return
     products = [(signature, constants) for name, signature, constants in kernels if name != _COMBINE]
     if len(products) != 1:
         yield Reason("witness", where, "one kernel that multiplies", ", ".join(name for name, _, _ in kernels)[:100])
         return
-    (signature, constants), stored = products[0], f"*{_STORED.get(str(problem.get('dtype')))}"
+    (signature, constants), stored = products[0], f"*{STORED.get(str(problem.get('dtype')))}"
     for name, right in (("x", (stored, "*i32")), ("w", (stored, "*i32")), ("y", (stored,))):
         if signature.get(name) not in right:
             yield Reason("witness", where, f"{name} of type {' or '.join(right)}, as the problem says", shown(signature.get(name)))
     for _, _, given in kernels:
-        if fused := [name for name in _FUSED if given.get(name)]:
+        if fused := [name for name in FUSED if given.get(name)]:
             yield Reason("witness", where, "a product with nothing fused, as the problem says", ", ".join(fused))
     if (len(kernels) == 2) != bool(constants.get("SPLIT")) or len(kernels) > 2:
         yield Reason("witness", where, f"{_COMBINE} where k is split, and only there", ", ".join(name for name, _, _ in kernels)[:100])

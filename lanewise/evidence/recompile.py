@@ -6,13 +6,12 @@ from typing import Any
 
 from lanewise import arch
 from lanewise.bench.cpu_call import kernels_of
-from lanewise.bench.gpu_code import compiled_again
+from lanewise.bench.gpu_code import compiled_again, constants_of
 from lanewise.bench.machine import versions
 from lanewise.bench.manifest import digest
 from lanewise.bench.problem import Call
 from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.evidence.claims import call_of
-from lanewise.evidence.gpu import constants_of
 from lanewise.evidence.reasons import Reason
 from lanewise.kernels.cpu.compile import compile_object
 from lanewise.kernels.cpu.isa import ISAS, Isa, runnable
@@ -22,8 +21,10 @@ __all__ = ["check_recompiled"]
 _COMPILERS = ("llvm", "llvmlite")
 _MOST_HEAD = 1024  # its kernel is unrolled over the head
 _MOST = {"M": 16, "HALVES": 2, "WARPS": 32, "ROWS": 1024, "TILE": 32768, "AHEAD": 16, "STAGES": 8, "GROUPS": 16}  # as Config has them
+_MOST |= {"W": 8, "STRANDS": 8, "SPLITS": 64, "TOKENS": 64, "TILES": 32, "EACH": 16}  # and QuantConfig, and a program of act_quant
 _MOST_WARPS = 32
 _MOST_UNROLLED = 1 << 20  # products of a warp
+_MOST_HELD = 512  # tokens of a quantized kernel times the tiles that they meet without a loop
 _MOST_BYTES = 1 << 30  # of inputs that are made again
 
 
@@ -98,6 +99,10 @@ def _require_small(compiled: list[Any]) -> None:
         for name, value, most in sizes:
             if not isinstance(value, int) or not 0 <= value <= most:
                 raise EvidenceError(f"{name} of a kernel is {str(value)[:40]}; it is at most {most}")
+        if (
+            met := max(1, constants.get("TOKENS", 1)) * max(1, constants.get("AHEAD", 1), constants.get("TILES", 1))
+        ) > _MOST_HELD and "TOKENS" in constants:
+            raise EvidenceError(f"a kernel of {met} tokens and tiles in one program; at most {_MOST_HELD} are compiled again")
         held = max(1, constants.get("ROWS", 1)) * max(1, constants.get("TILE", 1))
         unrolled = max(1, constants.get("M", 1)) * max(1, constants.get("AHEAD", 1)) * max(1, constants.get("GROUPS", 1))
         if held * unrolled > _MOST_UNROLLED * max(1, options.get("num_warps", 1)):

@@ -31,6 +31,8 @@ def row(bundle: Bundle) -> dict[str, Any]:
         "ratio": dict(figures["ratio"]),
         "floor": a["seconds"] * a["of_read"],
         "of_read": a["of_read"],
+        "phase": problem["phase"],
+        "operations": {arm: figures[arm]["operations_per_second"] for arm in "ab"},
         "verdict": figures["verdict"],
     }
 
@@ -47,22 +49,37 @@ def means(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """A table for a document: `evidence verify --docs` finds every figure in its bundle again."""
+    """A table for a document: `evidence verify --docs` finds every figure in its bundle again.
+
+    Prompts, which wait for products and not for weights, have a table of their own, with what both arms compute a second.
+    """
+    tables = [_table([one for one in rows if one["phase"] == phase], phase) for phase in ("decode", "prefill")]
+    return "\n".join(table for table in tables if table)
+
+
+def _table(rows: Sequence[dict[str, Any]], phase: str) -> str:
+    if not rows:
+        return ""
     a, b = (rows[0][arm] for arm in ("a", "b"))
-    lines = [f"| type | m | n x k | {a} | {b} | ratio | interval | of read |", "|---|---|---|---|---|---|---|---|"]
+    last = "of read" if phase == "decode" else f"{a} computes | {b} computes"
+    head = f"| type | m | n x k | {a} | {b} | ratio | interval | {last} |"
+    lines = [head, "|" + "---|" * (head.count("|") - 1)]
     for one in rows:
         name, ratio = one["bundle"], one["ratio"]
         times = (f"{1e6 * one['seconds'][arm]:.2f} us{_mark(name, f'{arm}.seconds')}" for arm in "ab")
         ends = " to ".join(f"{ratio[end]:.3f}{_mark(name, f'ratio.{end}')}" for end in ("low", "high"))
         share = f"{100 * one['of_read']:.0f} %{_mark(name, 'a.of_read')}"
+        rates = (f"{one['operations'][arm] / 1e12:.0f} TOP/s{_mark(name, f'{arm}.operations_per_second')}" for arm in "ab")
         cells = (
             one["type"],
             one["m"],
             f"{one['n']}x{one['k']}",
             *times,
             f"{ratio['median']:.3f}{_mark(name, 'ratio.median')}",
+            ends,
+            *((share,) if phase == "decode" else rates),
         )
-        lines.append(f"| {' | '.join(map(str, (*cells, ends, share)))} |")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -13,8 +13,9 @@ except ImportError:
 
 from lanewise import witness
 from lanewise.ops.dense import linear
+from lanewise.ops.experts import grouped_linear
 from lanewise.ops.quantized import quant_linear
 
-__all__ = ["linear", "quant_linear"]
+__all__ = ["grouped_linear", "linear", "quant_linear"]
 
 witness.until_exit()  # nothing unless LANEWISE_WITNESS is set

@@ -18,6 +18,7 @@ from support.gpu_bundles import DRIVER, NAME
 from lanewise import settings
 from lanewise.bench import cuda, gpu_around, stats
 from lanewise.bench import manifest as manifests
+from lanewise.bench.gpu_code import GpuArm
 from lanewise.bench.kernel import KernelPlan, bench_kernel, command_of
 from lanewise.bench.problem import Call, amounts
 from lanewise.bench.right import worst
@@ -68,7 +69,7 @@ def test_arms_ran_what_they_are_called_and_blas_is_the_skinny_kernel_switched_of
 
 
 def test_an_arm_that_runs_another_kernel_than_it_is_called_is_refused(monkeypatch):
-    monkeypatch.setitem(cuda.ARMS, "blas", ("blas", "1"))
+    monkeypatch.setitem(cuda.ARMS["linear"], "blas", GpuArm("linear", "blas", ("SKINNY",), "1"))
     with pytest.raises(EvidenceError, match="arm blas ran skinny where it was to run blas"):
         bench_kernel(plan())
 
@@ -138,11 +139,11 @@ def test_a_neighbour_on_the_gpu_and_a_gpu_that_is_held_down_leave_rounds_out(mon
     ("make", "error", "words"),
     [
         (lambda: plan(arms=("skinny", "skinny")), EvidenceError, "are the same arm"),
-        (lambda: plan(arms=("skinny", "cpu")), EvidenceError, "arms of cuda are skinny, blas"),
+        (lambda: plan(arms=("skinny", "cpu")), EvidenceError, "arms of linear on cuda are skinny, blas"),
         (lambda: plan(threads=2), EvidenceError, "on a GPU there are none to choose"),
-        (lambda: plan(Call("linear", 1, 8, 8)), LanewiseError, "what is measured there is linear in f16 or bf16"),
+        (lambda: plan(Call("linear", 1, 8, 8)), LanewiseError, "what is measured there is linear or quant_linear in f16 or bf16"),
         (lambda: plan(Call("linear", 17, 8, 8, dtype="f16")), NoKernelError, "m=17"),
-        (lambda: plan(Call("quant_linear", 1, 8, 256, "Q4_K")), LanewiseError, "what is measured there is linear"),
+        (lambda: plan(Call("quant_linear", 1, 8, 256, "Q4_K")), LanewiseError, "what is measured there is linear or quant_linear in f16 or bf16"),
     ],
 )
 def test_what_a_gpu_cannot_measure_is_refused_in_words(make, error, words):

@@ -12,8 +12,9 @@ from support.gpu_bundles import NAME, ROW
 from test_bench_cuda import compiled
 
 from lanewise.bench import gpu_compile, tune
-from lanewise.bench.sweep import SHAPES, name_of, sweep
+from lanewise.bench.sweep import SHAPES, calls_of, name_of, sweep
 from lanewise.bench.tune import TunePlan, write_table
+from lanewise.bench.tune_subject import TuneProblem
 from lanewise.cli import app
 from lanewise.errors import DeviceError, EvidenceError, LanewiseError
 from lanewise.evidence import open_bundle
@@ -28,9 +29,11 @@ SHAPE = (64, 256)
 
 
 @pytest.fixture(autouse=True)
-def _card(monkeypatch):
+def _card(monkeypatch, request):
     """Configurations whose times are known; BLAS takes 6 us."""
     gpu.install(monkeypatch, [compiled()])
+    if "sweep" not in request.node.name:  # those measure by the clock that also says when
+        gpu.keep_time(monkeypatch)
 
     def skinny(x, w, *, constant_w, config, arch):
         assert constant_w
@@ -89,20 +92,18 @@ def test_time_that_is_over_ends_the_search_and_is_said():
 
 
 def test_a_body_is_explored_where_it_is_likely_and_not_at_every_m():
-    one = tune._Tuner(TunePlan((SHAPE,), (1, 2, 3, 4, 16), ("bf16",)), None, ROW, None)
-    explored = {m: one._explored(m, *SHAPE) for m in (1, 2, 3, 4, 16)}
+    one = tune._Linear(TunePlan((SHAPE,), (1, 2, 3, 4, 16), ("bf16",)), None, ROW)
+    explored = {m: one.explored(TuneProblem("bf16", m, *SHAPE)) for m in (1, 2, 3, 4, 16)}
     assert explored == {1: [FAST, SLOW], 2: [], 3: [], 4: [], 16: [MATRIX]}
     assert [tune._explorers(body, (1, 2, 4, 8, 16)) for body in BODIES] == [(1,), (1, 4), (8,), (16,), ()]
 
 
 def test_the_other_type_and_the_m_between_try_what_was_best_elsewhere(monkeypatch):
-    one = tune._Tuner(TunePlan((SHAPE,), (2, 3, 4, 16), ("bf16", "f16")), None, ROW, None)
+    one = tune._Linear(TunePlan((SHAPE,), (2, 3, 4, 16), ("bf16", "f16")), None, ROW)
     monkeypatch.setattr(tune, "_SEEDED", 1)
-    for m, times in ((2, {FAST: 1, SLOW: 2}), (16, {FAST: 9, MATRIX: 5})):
-        one._times["bf16", m, *SHAPE] = times
-    assert one._rest("bf16", 3, *SHAPE) == [FAST, MATRIX]
-    assert one._rest("f16", 2, *SHAPE) == [FAST, MATRIX]
-    assert one._rest("f16", 16, *SHAPE) == [FAST, MATRIX]
+    times = {TuneProblem("bf16", 2, *SHAPE): {FAST: 1, SLOW: 2}, TuneProblem("bf16", 16, *SHAPE): {FAST: 9, MATRIX: 5}}
+    for dtype, m in (("bf16", 3), ("f16", 2), ("f16", 16)):
+        assert one.rest(TuneProblem(dtype, m, *SHAPE), times) == [FAST, MATRIX]
 
 
 def test_a_written_table_is_what_the_next_choice_reads(monkeypatch, tmp_path):
@@ -183,7 +184,7 @@ def test_weights_that_do_not_fit_are_said_with_both_numbers(monkeypatch):
 def test_the_command_line_prints_the_table_and_writes_it(tmp_path):
     out = tmp_path / "table.json"
     ran = CliRunner().invoke(app, ["tune", "--shapes", "64x256", "--m", "1", "--dtype", "fp16", "--out", str(out)])
-    assert (ran.exit_code, "f16    1  64x256  lanes 2x256" in ran.output) == (0, True)
+    assert (ran.exit_code, "f16   1  64x256  lanes 2x256" in ran.output) == (0, True)
     assert tables.read(out).rows[0].config == FAST
     ran = CliRunner().invoke(app, ["tune", "--n", "64", "--k", "256", "--m", "1", "--json"])
     assert json.loads(ran.stdout)["rows"][0]["config"]["rows"] == 2
@@ -200,13 +201,13 @@ def test_without_a_gpu_tuning_and_sweeping_end_in_one_line(monkeypatch, tmp_path
 
 
 def test_a_sweep_writes_a_bundle_of_each_shape_whose_command_makes_it_again(tmp_path):
-    runs = dict(sweep(tmp_path, (SHAPE, (32, 128)), (1, 2), ("bf16",)))
+    runs = dict(sweep(tmp_path, calls_of((SHAPE, (32, 128)), (1, 2))))
     assert sorted(path.name for path in runs) == [f"skinny-bf16-m{m}-{n}x{k}" for m, n, k in ((1, 32, 128), (1, *SHAPE), (2, 32, 128), (2, *SHAPE))]
     for path, found in runs.items():
         assert open_bundle(path).manifest["command"] == found["command"]
         assert name_of(tune_call(found)) == path.name
     with pytest.raises(EvidenceError, match="is there already"):
-        next(sweep(tmp_path, (SHAPE,), (1,)))
+        next(sweep(tmp_path, calls_of((SHAPE,), (1,))))
     assert len(SHAPES) == 9
 
 
@@ -221,7 +222,7 @@ def test_a_shape_that_the_table_gives_to_blas_is_told_and_left_out(monkeypatch, 
 
     monkeypatch.setattr(linear, "choose", lambda *problem: tables.Choice(Config("blas"), "user table"))
     told = []
-    assert list(sweep(tmp_path, (SHAPE,), (1,), told=told.append)) == []
+    assert list(sweep(tmp_path, calls_of((SHAPE,), (1,)), told=told.append)) == []
     assert "BLAS is the faster one here" in told[0]
 
 

@@ -6,11 +6,15 @@ import re
 import pytest
 from click.testing import CliRunner
 from support.bundles import good, good_command, written
-from support.gpu_bundles import good_gpu
+from support.gpu_bundles import COMPILED, Made, good_gpu
 
+from lanewise.bench.plots import plot_many
+from lanewise.bench.problem import Call
 from lanewise.cli import app
 from lanewise.errors import EvidenceError
 from lanewise.evidence import open_bundle, tabled, verify
+
+QUANT = (Made("quant", "quant_gemv", "gpu", "1", COMPILED), Made("blas", "blas", "blas", "0"))
 
 
 def run(*words):
@@ -45,6 +49,22 @@ def test_every_figure_of_the_markdown_is_that_of_its_bundle(tmp_path):
     assert {reason.code for reason in verify(bundle, documents=[page])} == {"quote"}
 
 
+def test_prompts_have_a_table_of_their_own_with_what_both_arms_compute(tmp_path):
+    decode = open_bundle(written(tmp_path / "quant-q4_k-bf16-m1-64x256", good_gpu(call=Call("quant_linear", 1, 64, 256, "Q4_K", "bf16"), made=QUANT)))
+    prompt = open_bundle(
+        written(tmp_path / "quant-q4_k-bf16-m32-64x256", good_gpu(call=Call("quant_linear", 32, 64, 256, "Q4_K", "bf16"), made=QUANT))
+    )
+    made = tabled.markdown([tabled.row(prompt), tabled.row(decode)])
+    first, second = made.split("\n\n")
+    assert first.startswith("| type | m | n x k | quant | blas | ratio | interval | of read |")
+    assert second.startswith("| type | m | n x k | quant | blas | ratio | interval | quant computes | blas computes |")
+    for name in "ab":
+        assert f"TOP/s<!-- evidence: quant-q4_k-bf16-m32-64x256.{name}.operations_per_second -->" in second
+    page = tmp_path / "page.md"
+    page.write_text(made)
+    assert [reason for bundle in (decode, prompt) for reason in verify(bundle, documents=[page]) if reason.where.startswith("page.md")] == []
+
+
 def test_a_bundle_that_does_not_hold_is_in_no_table(tmp_path):
     manifest = good_gpu()
     manifest["figures"]["ratio"]["median"] *= 1.1
@@ -65,3 +85,15 @@ def test_the_picture_holds_every_shape(tmp_path):
     done = run(written(tmp_path / "one", good_gpu()), "--plot", picture)
     assert done.exit_code == 0
     assert "64x128" in picture.read_text()
+
+
+def test_in_the_picture_of_packed_weights_each_format_has_a_line_and_each_m_a_colour(tmp_path):
+    pytest.importorskip("matplotlib")
+    picture, rows = tmp_path / "all.svg", []
+    for fmt in ("Q4_K", "Q6_K"):
+        for m in (1, 4):
+            bundle = written(tmp_path / f"{fmt}-{m}", good_gpu(call=Call("quant_linear", m, 64, 256, fmt, "bf16"), made=QUANT))
+            rows.append(tabled.row(open_bundle(bundle)))
+    plot_many(rows, picture)
+    words = re.findall("<!-- (.*?) -->", picture.read_text())
+    assert {word for word in words if "64x256" in word or word.startswith("m=")} == {"Q4_K 64x256", "Q6_K 64x256", "m=1", "m=4"}

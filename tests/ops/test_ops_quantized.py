@@ -158,7 +158,11 @@ def test_a_graph_of_what_does_not_fit_is_refused_in_words():
         torch.compile(lambda x: ops.quant_linear(x, w), fullgraph=True, backend="eager")(torch.zeros(M, 32))
 
 
-@pytest.mark.parametrize("more", [{}, {"bias": torch.randn(N)}, {"norm": torch.randn(K), "residual": torch.randn(M, N), "constant_w": True}], ids=str)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"bias": torch.randn(N)}, {"norm": torch.randn(K), "residual": torch.randn(M, N), "constant_w": True}],
+    ids=["plain", "bias", "norm and residual"],
+)
 def test_torchs_own_check_of_operators_passes(more):
     w = weight()
     torch.library.opcheck(OP, (torch.randn(M, K), w.tiles, w.format, N, K), more)

@@ -15,10 +15,12 @@ import torch
 
 from lanewise import dispatch
 from lanewise.bench import replay
+from lanewise.kernels.gpu.quant_expand import expand
+from lanewise.prove.quant_exact import quantized as quantized_x
 from support.gpu_bundles import DRIVER, NAME, ROW
 
 CACHE = 1 << 16
-CALL_SECONDS = {"skinny": 4e-6, "blas": 6e-6, "other": 5e-6}
+CALL_SECONDS = {"skinny": 4e-6, "blas": 6e-6, "other": 5e-6, "quant_gemv": 4e-6, "quant_gemm": 9e-6, "quant_blas": 12e-6}
 
 
 class Log(list[str]):
@@ -73,6 +75,23 @@ class Event:
         LOG.append("synchronize")
 
 
+def keep_time(patch: pytest.MonkeyPatch) -> None:
+    """A clock that replays alone advance, for tests that compare times: whatever else runs on this processor is not in them."""
+    now = [0.0]
+
+    def replay_at_once(self: Graph) -> None:
+        LOG.append("replay")
+        for y, x, w in self.last[-1:]:
+            y.copy_(x @ w.T)
+        now[0] += self.cost
+
+    def record(self: Event, stream: Any = None) -> None:
+        self.at = now[0]
+
+    patch.setattr(Graph, "replay", replay_at_once)
+    patch.setattr(Event, "record", record)
+
+
 class Stream:
     def __init__(self, device: Any = None) -> None: ...
 
@@ -104,6 +123,7 @@ def properties(cache: int = CACHE) -> SimpleNamespace:
 def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, Any] | None = None) -> None:
     """Put the stand-ins in place. kernels: compiled ones, which Triton is said to have launched for the skinny arm."""
     LOG.clear()
+    _DEFINED.clear()
     LOG.capturing, _PENDING[0] = False, 0.0
     quiet = {
         "clock_mhz": 1980, "memory_clock_mhz": 3201, "temperature": 40, "power": 120.0, "throttle": ["idle"], "processes": [],
@@ -138,17 +158,47 @@ def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, A
     def blas(x: Any, w: Any, *rest: Any, **named: Any) -> Any:
         return _product("blas", x, w)
 
+    def quantized(name: str) -> Any:
+        def run(x: Any, w: Any, *rest: Any, **named: Any) -> Any:
+            ran[:] = [] if name == "quant_blas" else kernels
+            return _product(name, *_definition(name, x, w))
+
+        return run
+
     patch.setattr("lanewise.bench.cuda.recorded", recorded)
-    bodies = {"skinny": skinny, "blas": blas}
-    row = [replace(kernel, run=bodies[kernel.name]) if kernel.name in bodies else kernel for kernel in dispatch.kernels("linear")]
-    patch.setitem(dispatch._REGISTRY, "linear", row)
+    bodies = {"skinny": skinny, "blas": blas} | {name: quantized(name) for name in ("quant_gemv", "quant_gemm", "quant_blas")}
+    for op in ("linear", "quant_linear"):
+        row = [replace(kernel, run=bodies[kernel.name]) if kernel.name in bodies else kernel for kernel in dispatch.kernels(op)]
+        patch.setitem(dispatch._REGISTRY, op, row)
+    patch.setattr("lanewise.bench.gpu_operands.act_quant", lambda x, kind, **named: x)
+    patch.setattr("lanewise.bench.gpu_operands.dequantize", lambda w, dtype, **named: expand(w, dtype))
+
+    def alone(x: Any, w: Any, **named: Any) -> Any:
+        ran[:] = kernels
+        return _product("quant_gemv", *_definition("quant_gemv", x, w))
+
+    patch.setattr("lanewise.bench.gpu_operands.quant_gemv", alone)
+
+
+_DEFINED: dict[Any, Any] = {}
+
+
+def _definition(name: str, x: Any, w: Any) -> tuple[Any, Any]:
+    """Operands of a product in float64 that is what a kernel's definition says, or of BLAS."""
+    key = name == "quant_gemv", x.data_ptr(), len(x), w.tiles.data_ptr()
+    if key not in _DEFINED:
+        q, d = quantized_x(x.float().numpy(), w.layout.activation)
+        rounded = torch.from_numpy(q * d.astype("float64").repeat(w.k // d.shape[1], axis=1))
+        operands = (rounded, expand(w, torch.float64)) if key[0] else (x, expand(w, x.dtype))
+        _DEFINED[key] = operands, x, w  # which stay, so that no other has their address
+    return _DEFINED[key][0]
 
 
 def _product(name: str, x: Any, w: Any, seconds: float | None = None) -> Any:
     """While a graph is captured nothing is computed."""
     if not LOG.capturing:
-        return x @ w.T
+        return (x @ w.T).to(torch.bfloat16 if x.dtype == torch.float64 else x.dtype)
     _PENDING[0] += CALL_SECONDS[name] if seconds is None else seconds
-    y = x.new_full((x.shape[0], w.shape[0]), float("nan"))
+    y = x.new_full((x.shape[0], w.shape[0]), float("nan"), dtype=torch.bfloat16 if x.dtype == torch.float64 else x.dtype)
     _WRITES.append((y, x, w))
     return y

@@ -25,7 +25,8 @@ _AMD_16_BYTES, _PTX_16_BYTES = ("_b128", "_dwordx4"), (".v4.b32", ".v2.b64")
 
 @dataclass(frozen=True)
 class Code:
-    """name: of the kernel; text: GCN or PTX; shared: bytes of LDS / shared memory; late: launched before the kernel in front has ended."""
+    """name: of the kernel; text: GCN or PTX; shared: bytes of LDS / shared memory; late: launched before the kernel in front has ended;
+    ttgir: Triton's form of it, which names layouts."""
 
     row: Arch
     name: str
@@ -33,6 +34,7 @@ class Code:
     binary: bytes
     shared: int
     late: bool
+    ttgir: str
 
     def count(self, pattern: str) -> int:
         return len(re.findall(rf"^\s*{pattern}", self.text, re.MULTILINE))
@@ -72,7 +74,8 @@ def compiled(row: Arch, call: Callable[[], Any]) -> list[Code]:
         kernel = triton.compile(source, target=_target(row), options=options)
         text = kernel.asm["amdgcn" if row.vendor == "amd" else "ptx"]
         binary = kernel.asm["hsaco" if row.vendor == "amd" else "cubin"]
-        made.append(Code(row, source.fn.__name__, text, binary, kernel.metadata.shared, getattr(kernel.metadata, "launch_pdl", False)))
+        late = getattr(kernel.metadata, "launch_pdl", False)
+        made.append(Code(row, source.fn.__name__, text, binary, kernel.metadata.shared, late, kernel.asm["ttgir"]))
     return made
 
 
@@ -98,19 +101,31 @@ class _Driver:
 
 
 @contextmanager
+def standing_in(row: Arch) -> Iterator[None]:
+    """Launches ask a stand-in for the driver, which names the target; whoever is inside says what becomes of what they would compile."""
+    driver = triton.runtime.driver
+    before = driver._active
+    driver._active = _Driver(row)
+    try:
+        yield
+    finally:
+        driver._active = before
+
+
+@contextmanager
 def _caught(row: Arch) -> Iterator[list[tuple[ASTSource, dict[str, Any]]]]:
     found: list[tuple[ASTSource, dict[str, Any]]] = []
 
     def note(self: Any, key: str, signature: Any, device: Any, constants: Any, options: Any, attributes: Any, warmup: bool) -> None:
         found.append((ASTSource(self, signature, constants, attributes), options.__dict__))
 
-    driver = triton.runtime.driver
-    real, before = JITFunction._do_compile, driver._active
-    JITFunction._do_compile, driver._active = note, _Driver(row)
+    real = JITFunction._do_compile
+    JITFunction._do_compile = note
     try:
-        yield found
+        with standing_in(row):
+            yield found
     finally:
-        JITFunction._do_compile, driver._active = real, before
+        JITFunction._do_compile = real
 
 
 def _asked(program: str, option: str, binary: bytes, missing: str | None = None) -> str:

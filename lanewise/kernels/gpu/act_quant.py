@@ -59,14 +59,17 @@ class Activations:
     sums: torch.Tensor
 
 
-def act_quant(x: torch.Tensor, kind: str, *, norm: torch.Tensor | None = None, eps: float = 1e-6, arch: Arch) -> Activations:
+def act_quant(
+    x: torch.Tensor, kind: str, *, norm: torch.Tensor | None = None, eps: float = 1e-6, rows: torch.Tensor | None = None, arch: Arch
+) -> Activations:
     """x[m,k] of bfloat16, float16 or float32, with an inner stride of 1 and any between rows, as `Activations`; memory apart, nothing is kept.
 
     norm: float[k], RMSNorm with this weight in front, rounded to x's type as the chain of single ops rounds it.
+    rows: int32[m'], m' tokens which row of x each of them is, or -1 where nothing is written; whoever made them saw to it that there are such rows.
     Raises FormatError for a kind that there is not, or a k that is not a whole number of its groups, and ShapeError for what else does not fit.
     """
-    _require(x, kind, norm)
-    m, k = x.shape
+    _require(x, kind, norm, rows)
+    m, k = x.shape if rows is None else (rows.shape[0], x.shape[1])
     blocks = triton.cdiv(k, _BLOCK)
     octets = triton.cdiv(m, 8)
     small = kind == "q8_0"
@@ -83,8 +86,9 @@ def act_quant(x: torch.Tensor, kind: str, *, norm: torch.Tensor | None = None, e
     pdl = arch.pdl and not triton.knobs.runtime.interpret
     late: dict[str, Any] = {"launch_pdl": True} if pdl else {}
     _quantize[(m, parts)](
-        x, x if norm is None else norm, q, d, sums if small else sums.view(torch.int16), k, blocks, x.stride(0) if m > 1 else 0, eps,
-        EACH=each, SMALL=small, WHOLE=parts * each * _BLOCK == k, NORM=norm is not None, ONCE=parts == 1, PDL=pdl,
+        x, x if norm is None else norm, q if rows is None else rows, q, d, sums if small else sums.view(torch.int16), k, blocks,
+        x.stride(0) if x.shape[0] > 1 else 0, eps, EACH=each, SMALL=small, WHOLE=parts * each * _BLOCK == k, NORM=norm is not None,
+        ROWS=rows is not None, ONCE=parts == 1, PDL=pdl,
         num_warps=max(1, each * _LANES // 2 // arch.wave), enable_fp_fusion=False, **late,
     )  # fmt: skip
     return made
@@ -101,7 +105,7 @@ def plain(a: Activations) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return q[:m], a.d.permute(0, 2, 1).reshape(8 * octets, blocks)[:m], sixteen[:m]
 
 
-def _require(x: torch.Tensor, kind: str, norm: torch.Tensor | None) -> None:
+def _require(x: torch.Tensor, kind: str, norm: torch.Tensor | None, rows: torch.Tensor | None) -> None:
     if kind not in _GROUPS:
         raise FormatError(f"activations of kind {kind!r}; there are {' and '.join(_GROUPS)}")
     if x.dim() != 2 or x.dtype not in _TYPES:
@@ -111,6 +115,10 @@ def _require(x: torch.Tensor, kind: str, norm: torch.Tensor | None) -> None:
         raise FormatError(f"{kind}: k={k} is not a whole number of groups of {_GROUPS[kind]}")
     if k > 1 and x.stride(1) != 1:
         raise ShapeError(f"{kind}: neighbours in a row of x lie {x.stride(1)} elements apart; they must lie side by side")
+    if rows is not None and (rows.dim() != 1 or rows.dtype != torch.int32 or not rows.is_contiguous()):
+        raise ShapeError(
+            f"{kind}: rows are {rows.dtype}{list(rows.shape)} with strides {list(rows.stride())}; they must be int32, one for each token"
+        )
     if norm is None:
         return
     if norm.shape != (k,) or norm.dtype not in _TYPES or (k > 1 and norm.stride(0) != 1):
@@ -160,8 +168,9 @@ def _whole(part, SMALL: tl.constexpr):
 
 
 @triton.jit
-def _quantize(x, norm, q, d, sums, k, blocks, x_row, eps,
-              EACH: tl.constexpr, SMALL: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, ONCE: tl.constexpr, PDL: tl.constexpr):  # fmt: skip
+def _quantize(x, norm, rows, q, d, sums, k, blocks, x_row, eps,
+              EACH: tl.constexpr, SMALL: tl.constexpr, WHOLE: tl.constexpr, NORM: tl.constexpr, ROWS: tl.constexpr, ONCE: tl.constexpr,
+              PDL: tl.constexpr):  # fmt: skip
     """EACH blocks of a token, in tiles of [u, c, block, p, j]: 32 lanes have the u and c of a block, and each two words, which lie side by side.
 
     What belongs to all c, or to all of a block, is stored from tiles that still have them, by one lane: any other tile would be laid out
@@ -171,12 +180,17 @@ def _quantize(x, norm, q, d, sums, k, blocks, x_row, eps,
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
+    row = token
+    if ROWS:
+        row = tl.load(rows + token).to(tl.int64)
+        if row < 0:
+            return
     u, c = tl.arange(0, 8)[:, None, None, None, None], tl.arange(0, 4)[None, :, None, None, None]
     p, j = tl.arange(0, 2)[None, None, None, :, None], tl.arange(0, 4)[None, None, None, None, :]
     each = tl.arange(0, EACH)[None, None, :, None, None]
     first = each * 256 + u * 32 + p * 16 + c * 4 + j
     block = begin + each
-    x_at = x + token * x_row
+    x_at = x + row * x_row
     if NORM:
         value = _normed(x_at, norm, begin * 256 + first, first, k, eps, EACH, WHOLE, ONCE).to(tl.float32)
     else:

@@ -133,8 +133,9 @@ def _norm_scale(x_at, x_in, k, eps, TOKENS: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-            TOKENS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr):  # fmt: skip
-    """What comes behind the sums, float32[TOKENS, ROWS]: bias, rounding, gate, residual, store."""
+            TOKENS: tl.constexpr, ROWS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr,
+            weight=None, WEIGHTED: tl.constexpr = False):  # fmt: skip
+    """What comes behind the sums, float32[TOKENS, ROWS]: bias, rounding, gate, weight[TOKENS, 1], residual, store."""
     out: tl.constexpr = y.dtype.element_ty
     OUT: tl.constexpr = ROWS // 2 if GATED else ROWS
     lane = tl.arange(0, OUT)[None, :]
@@ -153,6 +154,8 @@ def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias
         if BIAS:
             total += tl.load(bias + tokens * bias_row + columns.to(tl.int64) * bias_col, mask=inside, other=0.0).to(tl.float32)
         value = total.to(out)
+    if WEIGHTED:
+        value = (value.to(tl.float32) * weight).to(out)
     if RESIDUAL:
         more = tl.load(residual + tokens * residual_row + columns.to(tl.int64) * residual_col, mask=inside, other=0.0)
         value = (value.to(tl.float32) + more.to(tl.float32)).to(out)

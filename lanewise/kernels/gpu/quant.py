@@ -13,8 +13,8 @@ from lanewise.contract import Guard, Kernel, Problem
 from lanewise.errors import DeviceError
 from lanewise.formats import FORMATS
 from lanewise.kernels.gpu.guards import GPU, GRAD, OUT, TENSORS, TRITON, X_INNER, described, on
-from lanewise.kernels.gpu.quant_config import QuantConfig, default
 from lanewise.kernels.gpu.quant_layout import LAYOUTS
+from lanewise.kernels.gpu.quant_table import QuantChoice, choose_quant
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["problem", "require_format"]
 
 _MOST_N, _MOST_K = 2**29, 2**23  # rows are counted in 32 bits, and the blocks of a row of x lie along the short side of a grid
-_EXPANDED: set[tuple[str, str]] = set()
+_EXPANDED: set[tuple[str, str, str]] = set()
 
 
 def _layout(p: Problem) -> str:
@@ -47,7 +47,7 @@ _EXTENT = Guard(
     lambda p: p.n < _MOST_N and p.k <= _MOST_K,
     lambda p: f"n={p.n}, k={p.k}; the kernel takes n below {_MOST_N} and k up to {_MOST_K}",
 )
-_TABLE = Guard("table", lambda p: _config(p).body != "blas", lambda p: f"BLAS is the faster one here ({_source(p)})")
+_TABLE = Guard("table", lambda p: _choice(p).config.body != "blas", lambda p: f"BLAS is the faster one here ({_choice(p).source})")
 
 
 def problem(
@@ -93,17 +93,14 @@ def _reasons(arch: Arch, fmt: str, n: int, k: int) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def _config(p: Problem) -> QuantConfig:
+def _choice(p: Problem) -> QuantChoice:
     # an empty product has no row in a table, and runs nothing
-    return default(p.arch, str(p.format), max(p.m, 1), max(p.n, 1), max(p.k, 1))
-
-
-def _source(p: Problem) -> str:
-    return f"default for wave{p.arch.wave}"
+    return choose_quant(p.arch, str(p.format), max(p.m, 1), max(p.n, 1), max(p.k, 1), p.card)
 
 
 def _note(p: Problem) -> str:
-    return f"{_config(p)} ({_source(p)})"
+    choice = _choice(p)
+    return f"{choice.config} ({choice.source})"
 
 
 def _gemv(
@@ -133,7 +130,7 @@ def _gemv(
             residual=residual if residual is None else residual.reshape(m, w.n),
             out=out or x.dtype,
             constant_w=constant_w,
-            config=_config(asked),
+            config=_choice(asked).config,
             arch=asked.arch,
         )
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], w.n)
@@ -180,13 +177,13 @@ def _blas(
 
 def _warn(asked: Problem) -> None:
     """Say why no kernel reads the packed weights, the first time that it is so for a target and a format."""
-    key = (str(asked.arch), str(asked.format))
+    key = (asked.op, str(asked.arch), str(asked.format))
     if key in _EXPANDED:
         return
     _EXPANDED.add(key)
-    refusals = (kernel.refusal(asked) for kernel in dispatch.kernels("quant_linear") if kernel.body == "gpu")
+    refusals = (kernel.refusal(asked) for kernel in dispatch.kernels(asked.op) if kernel.body == "gpu")
     reasons = "; ".join(dict.fromkeys(refusal.why for refusal in refusals if refusal))
-    warnings.warn(f"quant_linear expands {asked.format} weights to {asked.dtype} at every call on {asked.arch}: {reasons}", stacklevel=2)
+    warnings.warn(f"{asked.op} expands {asked.format} weights to {asked.dtype} at every call on {asked.arch}: {reasons}", stacklevel=2)
 
 
 _GUARDS = (GPU, TRITON, _FORMAT, _BLOCKS, OUT, _EXTENT, GRAD)

@@ -156,6 +156,12 @@ def pair_of(words, W: tl.constexpr):
 
 
 @triton.jit
+def by_unit(x, W: tl.constexpr):
+    """x[32, W, 2 units x 2 halves] to the two units', [32, W, 2]."""
+    return tl.split(tl.permute(tl.reshape(x, (32, W, 2, 2)), (0, 1, 3, 2)))
+
+
+@triton.jit
 def scale_word(held, FIRST: tl.constexpr, NUMBER: tl.constexpr, W: tl.constexpr):
     """Word NUMBER of a row's scales, which begin in scale vector held[FIRST]: two of each vector are a row's."""
     even, odd = pair_of(held[FIRST + NUMBER // 2], W)

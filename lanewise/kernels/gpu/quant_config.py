@@ -6,14 +6,17 @@ from itertools import product
 
 from lanewise.arch import Arch
 from lanewise.errors import ShapeError
+from lanewise.formats import FORMATS
 
 __all__ = ["BODIES", "STRANDS", "QuantConfig", "candidates", "default"]
 
 BODIES = ("tiles", "dots", "blas")
 STRANDS = 8  # sums that a row's blocks are spread over, whatever the cut, and added in one order: all cuts give the same bits
 _MOST_TOKENS = {"tiles": 64, "dots": 8}
-_TILES_M = 64  # tokens up to which tiles are the faster ones
-_WARPS = 2048  # that a large card takes at a time
+_TILES_M = 96  # tokens up to which tiles are the faster ones
+_WARPS = 1024  # of all programs together, that keep a large card at work
+_AHEAD = 3
+_WIDE = 8  # bits of a weight from which on a tile is so large that one more should be on its way
 _RANGES = (("warps", 1, STRANDS, True), ("ahead", 1, 16, False), ("tokens", 1, 64, True), ("splits", 1, STRANDS, True))
 
 
@@ -63,14 +66,15 @@ def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:
     if arch.mma16:
         if m > _TILES_M:
             return QuantConfig("blas")
-        # enough warps for the card, and few tiles each; many warps in a program leave no registers to hold more than one
-        warps = min(STRANDS, 1 << max(1, (_WARPS // max(1, panels)).bit_length() - 1), 1 << (blocks - 1).bit_length())
-        tiles = -(-blocks // warps)
-        ahead = tiles if tiles <= 2 else STRANDS // warps
-        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16 if m <= 16 else 32)
+        # enough warps for the card, and from two on as few a program as that takes
+        warps = min(STRANDS, 1 << max(1, -(-_WARPS // max(1, panels)) - 1).bit_length(), 1 << (blocks - 1).bit_length())
+        ahead = min(_AHEAD + (FORMATS[fmt].bits_per_weight > _WIDE), -(-blocks // warps))
+        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16)
     if m > 32:
         return QuantConfig("blas")
-    return QuantConfig("dots", 8 if blocks >= 8 else 4, 1, 1 if m == 1 else 2 if m == 2 else 4)
+    # where bytes are multiplied one by one, several tokens do not fit into the registers
+    tokens = 1 if m == 1 or arch.dot4 is None else 2 if m == 2 else 4
+    return QuantConfig("dots", 8 if blocks >= 8 else 4, 1, tokens)
 
 
 def candidates(arch: Arch, fmt: str, m: int, n: int, k: int) -> tuple[QuantConfig, ...]:

@@ -6,7 +6,7 @@ Word 2h + p of lane 4g + c stays what it is in the tile: a part of row 8h + g, w
 import triton
 import triton.language as tl
 
-from lanewise.kernels.gpu.quant_codes import byte_of, codes, half_of, of_rows, scale_word
+from lanewise.kernels.gpu.quant_codes import by_unit, byte_of, codes, half_of, of_columns, of_rows, pair_of, scale_word
 
 
 @triton.jit
@@ -15,18 +15,18 @@ def dots_tile(total, held, w_at, block, blocks, token, m, xq, xd, xs, lane, elem
               W: tl.constexpr, WHOLE: tl.constexpr, DOT: tl.constexpr):  # fmt: skip
     """total[32, W, 4] + the products of a tile with a token, blocks side by side over W. Minima of eight units go to the eight words of a row."""
     c, p = lane % 4, element % 2
-    there = token < m
-    if not WHOLE:
-        there = there & (block < blocks)
+    # in the place of a token that does not exist stands the last one, whose second result nobody stores
+    token = tl.minimum(token, m - 1)
+    inside = block < blocks
     at, mine = token // 8 * blocks + block, token % 8
-    x_at = xq + (at * 512 + mine * 16 + c * 4 + p)
+    x_at = xq + (at * 512 + mine * 16 + c * 4 + element)
     exact = tl.zeros((32, W, 4), tl.int32)
     FLOAT: tl.constexpr = SCALE == "half" or SCALE == "half+min"
     d_at = at * (64 if FLOAT else 8) + mine * (2 if FLOAT else 1)
     for i in tl.static_range(4):
         low, high = codes(held, i, CODE, DOT)
-        first = _dot4(low, tl.load(x_at + 128 * i, mask=there, other=0), DOT)
-        second = _dot4(high, tl.load(x_at + (128 * i + 2), mask=there, other=0), DOT)
+        even, odd = by_unit(_loaded(x_at + 128 * i, inside, WHOLE), W)
+        first, second = _dot4(low, of_columns(even, W), DOT), _dot4(high, of_columns(odd, W), DOT)
         if GROUP == 16:
             scales = scale_word(held, VECTORS, i, W)
             if SCALE == "nibbles+min":
@@ -41,31 +41,53 @@ def dots_tile(total, held, w_at, block, blocks, token, m, xq, xd, xs, lane, elem
         else:
             scales = scale_word(held, VECTORS, i, W)
             d_of = xd + (d_at + 16 * i)
-            total += first.to(tl.float32) * (half_of(scales, 0) * (1 / (1 << SHIFT)) * tl.load(d_of, mask=there, other=0.0))
-            total += second.to(tl.float32) * (half_of(scales, 1) * (1 / (1 << SHIFT)) * tl.load(d_of + 1, mask=there, other=0.0))
-    row = lane // 4 * 16 + element // 2 * 8
+            total += first.to(tl.float32) * (half_of(scales, 0) * (1 / (1 << SHIFT)) * _loaded(d_of, inside, WHOLE))
+            total += second.to(tl.float32) * (half_of(scales, 1) * (1 / (1 << SHIFT)) * _loaded(d_of + 1, inside, WHOLE))
     if SCALE == "half+min":
-        least_at = (w_at + (VECTORS * 128 + 64 + c // 2 * 32)).to(tl.pointer_type(tl.int16)) + (lane // 4 * 8 + element // 2 * 4 + c % 2 * 2 + p)
-        least = half_of(tl.load(least_at, mask=there, other=0).to(tl.int32), 0)
-        total += least * tl.load(xs + (d_at + (c * 16 + p)), mask=there, other=0.0)
+        # word c of a row's four
+        even, odd = pair_of(tl.where(c < 2, held[VECTORS + 2], held[VECTORS + 3]), W)
+        least = half_of(of_rows(tl.where(c % 2 == 0, even, odd), W) >> (16 * p), 0)
+        total += least * _loaded(xs + (d_at + c * 16 + p), inside, WHOLE)
     if not FLOAT:
-        d = tl.load(xd + d_at, mask=there, other=0.0)
+        d = _loaded(xd + d_at, inside, WHOLE)
         tail = of_rows(held[VECTORS + SCALES], W)
         total += exact.to(tl.float32) * (half_of(tail, 0) * (1 / (1 << SHIFT)) * d)
-        sums = xs.to(tl.pointer_type(tl.int16)) + (at * 192 + mine * 8)
-        bytes_at = (w_at + VECTORS * 128).to(tl.pointer_type(tl.int8))
+        sums_at = xs + (at * 96 + mine * 4)
         if SCALE == "bytes+min":
-            least = tl.load(bytes_at + (128 + row + c * 2 + p), mask=there, other=0).to(tl.int32) & 255
-            added = least * tl.load(sums + (c * 2 + p), mask=there, other=0).to(tl.int32)
+            even, odd = pair_of(held[VECTORS + 1], W)
+            least = byte_of(of_rows(tl.where(c < 2, even, odd), W) >> (c % 2 * 16 + p * 8), 0, False)
+            added = least * _int16(_loaded(sums_at + c, inside, WHOLE) >> (16 * p))
             total -= added.to(tl.float32) * (half_of(tail, 1) * d)
         if SCALE == "nibbles+min":
-            added = tl.zeros((32, W, 4), tl.int32)
-            for half in tl.static_range(2):
-                group = c * 4 + p * 2 + half
-                least = tl.load(bytes_at + (group // 8 * 128 + row + group % 8), mask=there, other=0).to(tl.int32) >> 4 & 15
-                added += least * tl.load(sums + (64 + group // 8 * 64 + group % 8), mask=there, other=0).to(tl.int32)
+            even, odd = pair_of(tl.where(c < 2, held[VECTORS], held[VECTORS + 1]), W)
+            least = of_rows(tl.where(c % 2 == 0, even, odd), W) >> (16 * p + 4)
+            sums = _loaded(sums_at + (32 + c // 2 * 32 + c % 2 * 2 + p), inside, WHOLE)
+            added = (least & 15) * _int16(sums) + ((least >> 8) & 15) * (sums >> 16)
             total -= added.to(tl.float32) * (half_of(tail, 1) * d)
     return total
+
+
+@triton.jit
+def load_no_earlier(total, DOT: tl.constexpr):
+    """The same. What is loaded behind this stays there: LLVM would load all of it first, and not have the registers."""
+    if DOT == "iu8" or DOT == "i8" or DOT == "i8 and wait":
+        total = tl.inline_asm_elementwise("; $0", "=v,0", [total], tl.float32, False, 1)
+    return total
+
+
+@triton.jit
+def _loaded(at, inside, WHOLE: tl.constexpr):
+    if WHOLE:
+        words = tl.load(at)
+    else:
+        words = tl.load(at, mask=inside, other=0)
+    return words
+
+
+@triton.jit
+def _int16(word):
+    """The lower half of a word."""
+    return (word << 16) >> 16
 
 
 @triton.jit
@@ -90,4 +112,6 @@ def _dot4(a, x, DOT: tl.constexpr):
         dots = byte_of(a, 0, True) * byte_of(x, 0, True)
         for j in tl.static_range(1, 4):
             dots += byte_of(a, j, True) * byte_of(x, j, True)
+    if DOT != "dp4a":
+        dots = (dots << 8) >> 8  # no change, by which LLVM knows that it fits into 24 bits, and multiplies it four times as fast
     return dots

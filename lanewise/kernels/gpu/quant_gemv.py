@@ -20,7 +20,7 @@ from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
 from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
-from lanewise.kernels.gpu.quant_dots import dots_tile
+from lanewise.kernels.gpu.quant_dots import dots_tile, load_no_earlier
 from lanewise.kernels.gpu.quant_layout import ROWS
 from lanewise.kernels.gpu.quant_mma import mma_tile
 from lanewise.kernels.gpu.quant_pack import QuantWeight
@@ -78,7 +78,7 @@ def quant_gemv(
     if dot == "mma":
         checked(compiled, _LANES)
     if config.splits > 1:
-        _combine[triton.cdiv(panels * ROWS, _COMBINED), m](
+        _combine[m, triton.cdiv(panels * ROWS, _COMBINED)](
             part, y, _or(bias, y), _or(residual, y), m, w.n, panels * ROWS, *strides, SPLITS=config.splits, WIDTH=_COMBINED, num_warps=1,
             **fused, **late,
         )  # fmt: skip
@@ -167,6 +167,8 @@ def _strand(totals, held, AT: tl.constexpr, w_at, block, blocks, first_token, m,
                 else:
                     total = dots_tile(total, tile, w_at + block * RECORD, block, blocks, first_token + t, m, xq, xd, xs, lane, element,
                                       VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, W, WHOLE, DOT)  # fmt: skip
+                    if PARTS > 1:
+                        total = load_no_earlier(total, DOT)
             more = more + (total,)
     return more
 
@@ -222,7 +224,7 @@ def _combine(part, y, bias, residual, m, n, width, bias_row, bias_col, residual_
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
-    first, token = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    token, first = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = part + token * width + (first.to(tl.int64) * WIDTH + tl.arange(0, WIDTH)[None, :])
     inside = first * WIDTH + tl.arange(0, WIDTH)[None, :] < width
     apart = tl.cast(m, tl.int64) * width

@@ -10,7 +10,7 @@ In the interpreter (DOT "plain") the same sums in the same places come from plai
 import triton
 import triton.language as tl
 
-from lanewise.kernels.gpu.quant_codes import byte_of, codes, half_of, of_columns, of_rows, pair_of, scale_word
+from lanewise.kernels.gpu.quant_codes import by_unit, byte_of, codes, half_of, of_columns, of_rows, pair_of, scale_word
 
 _ZERO = "{0,0,0,0}"
 _K32 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
@@ -139,7 +139,7 @@ def _pair(low, high, x, W: tl.constexpr, DOT: tl.constexpr):
     if DOT == "mma":
         first, second = tl.inline_asm_elementwise(_PAIR, _PAIR_REGISTERS, [low, high, x], (tl.int32, tl.int32), True, 4)
     else:
-        even, odd = _by_unit(x, W)
+        even, odd = by_unit(x, W)
         first = _plain(low, even, 0, W) + _plain(low, even, 1, W)
         second = _plain(high, odd, 0, W) + _plain(high, odd, 1, W)
     return first, second
@@ -153,7 +153,7 @@ def _quad(low, high, x, W: tl.constexpr, DOT: tl.constexpr):
             _QUAD, _QUAD_REGISTERS, [low, high, x], (tl.int32, tl.int32, tl.int32, tl.int32), True, 4
         )
     else:
-        even, odd = _by_unit(x, W)
+        even, odd = by_unit(x, W)
         first, second = _plain(low, even, 0, W), _plain(low, even, 1, W)
         third, fourth = _plain(high, odd, 0, W), _plain(high, odd, 1, W)
     return first, second, third, fourth
@@ -178,12 +178,6 @@ def _minima(least, s_at, inside, W: tl.constexpr, WHOLE: tl.constexpr, DOT: tl.c
             )
             added += of_rows(byte, W) * of_columns(sums, W)
     return added
-
-
-@triton.jit
-def _by_unit(x, W: tl.constexpr):
-    """x[32, W, 2 units x 2 halves] to the two units', [32, W, 2]."""
-    return tl.split(tl.permute(tl.reshape(x, (32, W, 2, 2)), (0, 1, 3, 2)))
 
 
 @triton.jit

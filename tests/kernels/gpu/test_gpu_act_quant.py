@@ -48,6 +48,14 @@ def test_what_does_not_fit_is_refused_in_words(x, kind, norm, error, words):
     assert str(caught.value) == words
 
 
+@pytest.mark.parametrize("rows", [torch.zeros(2), torch.zeros(2, dtype=torch.int64), torch.zeros(2, 2).int(), torch.zeros(4).int()[::2]])
+def test_rows_that_are_no_list_of_int32_are_refused_in_words(rows):
+    with pytest.raises(ShapeError) as caught:
+        act_quant(torch.zeros(2, 64), "q8_0", rows=rows, arch=ARCH)
+    words = f"q8_0: rows are {rows.dtype}{list(rows.shape)} with strides {list(rows.stride())}; they must be int32, one for each token"
+    assert str(caught.value) == words
+
+
 @pytest.mark.parametrize("kind", ["q8_0", "q8_k"])
 @pytest.mark.parametrize(("m", "k"), [(0, 512), (3, 0)])
 def test_nothing_is_quantized_to_nothing_without_a_kernel(kind, m, k):

@@ -14,6 +14,7 @@ from lanewise.contract import Problem
 from lanewise.errors import DeviceError
 from lanewise.kernels.gpu import device, quant
 from lanewise.kernels.gpu.quant_config import QuantConfig
+from lanewise.kernels.gpu.quant_table import QuantChoice
 
 SM, BLOCKS = "sm_90", "k=100 is not a whole number of blocks of 256 weights, as Q4_K has them"
 pytestmark = pytest.mark.filterwarnings("ignore:quant_linear expands")
@@ -92,9 +93,10 @@ def test_every_format_has_its_kernels_on_every_target_that_triton_has(fmt):
 
 def test_the_table_can_say_that_blas_wins_and_says_why(monkeypatch):
     asked = []
-    monkeypatch.setattr(quant, "default", lambda *sizes: asked.append(sizes[1:]) or QuantConfig("blas"))
-    assert refusal(m=0, n=0, k=256) == "quant_gemv refuses (table): BLAS is the faster one here (default for wave32)"
-    assert asked == [("Q4_K", 1, 1, 256)]
+    said = QuantChoice(QuantConfig("blas"), "some table")
+    monkeypatch.setattr(quant, "choose_quant", lambda *sizes: asked.append(sizes[1:]) or said)
+    assert refusal(m=0, n=0, k=256) == "quant_gemv refuses (table): BLAS is the faster one here (some table)"
+    assert set(asked) == {("Q4_K", 1, 1, 256, None)}
 
 
 def test_a_format_without_a_kernel_is_refused_by_name_when_a_model_loads():

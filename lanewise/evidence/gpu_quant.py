@@ -1,0 +1,59 @@
+"""What an arm on packed weights says that it launched: the kernels of its way, for the format, types and k of the problem, with nothing fused."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.evidence.gpu_kernels import FUSED, STORED, described_kernels
+from lanewise.evidence.reasons import Reason
+from lanewise.evidence.recompute import shown
+from lanewise.kernels.gpu.quant_layout import BLOCK, Layout, layout_of
+
+__all__ = ["check_quantized"]
+
+_QUANTIZE, _TILES, _COMBINE, _DEQUANTIZE = "_quantize", "_tiles", "_combine", "_dequantize"
+
+
+def check_quantized(where: str, compiled: list[Any], problem: Mapping[str, Any], arm: Mapping[str, Any]) -> Iterator[Reason]:
+    """Reasons against the descriptions of an arm's kernels."""
+    try:
+        kernels, layout = described_kernels(compiled), layout_of(str(problem.get("format")))
+    except (ValueError, LanewiseError) as error:
+        yield Reason("witness", where, "descriptions of kernels for the format of the problem", str(error)[:100])
+        return
+    splits = any(constants.get("SPLITS") not in (None, 1) for name, _, constants in kernels if name == _TILES)
+    ways = {"quant_gemm": (_DEQUANTIZE,), "quant_gemv": (_TILES, *((_COMBINE,) if splits else ()))}
+    way: Sequence[str] = ways.get(str(arm["witness"]["kernel"]), ())
+    if arm["label"] == "quant" and _TILES in way:
+        way = (_QUANTIZE, *way)
+    if [name for name, _, _ in kernels] != list(way):
+        yield Reason("witness", where, ", ".join(way) or "no kernel", ", ".join(name for name, _, _ in kernels)[:100])
+        return
+    stored = f"*{STORED.get(str(problem.get('dtype')))}"
+    for name, signature, constants in kernels:
+        if fused := [part for part in FUSED if constants.get(part)]:
+            yield Reason("witness", where, "a product with nothing fused, as the problem says", ", ".join(fused))
+        operands = {_QUANTIZE: ("x",), _DEQUANTIZE: ("out",)}.get(name, ("y",))
+        for operand in operands:
+            if signature.get(operand) != stored:
+                yield Reason("witness", where, f"{operand} of {name} of type {stored}, as the problem says", shown(signature.get(operand)))
+        for constant, right in _constants(name, layout).items():
+            if constants.get(constant) != right:
+                yield Reason("witness", where, f"{constant} {shown(right)} of {name}, as {layout.format} has it", shown(constants.get(constant)))
+        right, blocks = -(-int(problem["k"]) // BLOCK), constants.get("BLOCKS")
+        if blocks and blocks != right:
+            yield Reason("witness", where, f"a kernel of {right} blocks", shown(blocks))
+        written = [constants.get(one, 1) for one in ("TILES", "W", "SPLITS")]  # tiles that a warp goes over without a loop, or 0
+        if name == _TILES and written[0] and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
+            yield Reason("witness", where, f"TILES, W and SPLITS for {right} blocks", shown(written))
+
+
+def _constants(name: str, layout: Layout) -> dict[str, Any]:
+    """What a format decides in a kernel."""
+    if name == _QUANTIZE:
+        return {"SMALL": layout.activation == "q8_0"}
+    if name == _COMBINE:
+        return {}
+    found = {"CODE": layout.code, "SCALE": layout.scale, "GROUP": layout.group, "SHIFT": layout.shift, "RECORD": layout.record}
+    return found | {"VECTORS": layout.quants + layout.high, "SCALES": layout.scales, "TAIL": layout.tail}
