@@ -11,24 +11,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lanewise import settings
 from lanewise.backends import Progress
 from lanewise.bench import stats
-from lanewise.bench.around import RULE, look
+from lanewise.bench.around import GPU_RULE, RULE, look
 from lanewise.bench.inputs import Inputs, Place
 from lanewise.bench.lock import held
 from lanewise.bench.manifest import stamped
 from lanewise.bench.process import NO_WITNESS, Ran, common, digest_of, output_of, ran, tokens_of, without_effect
 from lanewise.bench.rounds import BOOTSTRAP, measure, most_rounds
 from lanewise.bench.trees import Tree, commit_id, tree_of
-from lanewise.errors import EvidenceError
+from lanewise.errors import DeviceError, EvidenceError
 
-__all__ = ["Command", "CommandPlan", "bench_commands"]
+if TYPE_CHECKING:
+    from lanewise.bench.gpu_card import Beside
+
+__all__ = ["DEVICES", "Command", "CommandPlan", "bench_commands"]
+
+DEVICES = re.compile(r"cpu|cuda(:[0-9]{1,4})?")  # that a run locks and watches
 
 _WARMUP = 1  # run of each command before the first round
-_DEVICE = "cpu"  # whatever else a command uses, it uses that
+_CPU = "cpu"  # what is locked and watched when nobody says
 _LONGEST = 86_400.0  # seconds of one run
 _LEAST, _MOST = 1e-100, 1e100  # of a metric: a ratio of two is a number
 # The commit's own environment goes in front, and nothing leads to code that is not the commit's.
@@ -59,9 +64,10 @@ class CommandPlan:
     """Two commands, and a regular expression whose one group is the number that each prints; timeout: seconds of one run.
 
     output: a regular expression whose one group is the answer in what a command prints to stdout, of which each sample keeps the hash;
-    files: what the commands read, files or folders.
+    files: what the commands read, files or folders;
+    device: what is locked and watched, cpu, or cuda, or cuda:1. It chooses nothing for the commands.
 
-    Raises EvidenceError for a plan that would prove nothing.
+    Raises EvidenceError for a plan that would prove nothing, DeviceError for a device that nobody could watch.
     """
 
     a: Command
@@ -73,6 +79,7 @@ class CommandPlan:
     seed: int | None = None
     output: str | None = None
     files: tuple[str, ...] = ()
+    device: str = _CPU
 
     def __post_init__(self) -> None:
         _require_group("metric", self.metric, "the number")
@@ -84,17 +91,20 @@ class CommandPlan:
             raise EvidenceError(f"the timeout is {self.timeout} seconds; it is more than 0 and at most {_LONGEST:.0f}")
         if self.seed is not None and not 0 <= self.seed < 2**63:
             raise EvidenceError(f"the seed is {self.seed}; it is a number from 0 on")
+        if not DEVICES.fullmatch(self.device):
+            raise DeviceError(f"there is no device {self.device[:64]!r} to watch; it is cpu, or cuda, or cuda:1 for the second GPU")
 
 
 def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Progress | None = None) -> dict[str, Any]:
     """The manifest of a run. Raises EvidenceError for arms that are the same, a commit that cannot be run, a command that fails or
-    takes too long, a metric that does not match once, and while another measurement is under way."""
+    takes too long, a metric that does not match once, and while another measurement is under way; DeviceError for a GPU that is not there."""
     began, here = datetime.now(UTC), Path.cwd()
     arms = {"a": plan.a, "b": plan.b}
     commits = {key: commit_id(arm.commit, here) if arm.commit else None for key, arm in arms.items()}
     if (plan.a.shell, sorted(plan.a.env), commits["a"]) == (plan.b.shell, sorted(plan.b.env), commits["b"]):
         raise EvidenceError("a and b are the same command, at the same commit, with the same variables; there is nothing to compare")
-    with held(_DEVICE):
+    gpu = _beside(plan.device)
+    with held(f"cuda:{gpu.index}" if gpu else _CPU):
         trees = {key: tree_of(found, here) if found else None for key, found in commits.items()}
         _differ(plan, trees)
         argv = {key: _argv(arm, trees[key]) for key, arm in arms.items()}
@@ -118,12 +128,13 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
             "most_rounds": most_rounds(plan.pairs),
             "warmup": _WARMUP,
             "seed": seed,
-            "rule": RULE,
+            "rule": GPU_RULE if gpu else RULE,
             "bootstrap": BOOTSTRAP,
             "metric": plan.metric,
             "better": plan.better,
             "timeout": plan.timeout,
             "output": plan.output,
+            "device": plan.device,
         }
 
         def steady(key: str) -> dict[str, Any]:
@@ -134,13 +145,13 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
                 )
             return found
 
-        rounds = measure(stated, steady, lambda: None, progress, _around)
+        rounds = measure(stated, steady, lambda: None, progress, lambda: _around(gpu))
         read = inputs.manifest()
     for key in arms:
         outputs = {s["output"] for r in rounds for s in (*r["samples"], *r["control"]) if s["arm"] == key}
         described[key]["output"] = outputs.pop() if len(outputs) == 1 else None
     question = f"Which gives the {plan.better} {plan.metric}: {described['a']['label']} or {described['b']['label']}?"
-    parts = {"plan": stated, "problem": None, "inputs": read, "arms": described, "rounds": rounds}
+    parts = {**(gpu.facts() if gpu else {}), "plan": stated, "problem": None, "inputs": read, "arms": described, "rounds": rounds}
     return stamped("command", question, command, began, parts)
 
 
@@ -206,7 +217,18 @@ def _output(key: str, done: Ran, pattern: str | None) -> str | None:
     return found
 
 
-def _around() -> dict[str, Any]:
+def _beside(device: str) -> "Beside | None":
+    """The GPU that is watched; None where it is the processor."""
+    if device == _CPU:
+        return None
+    try:
+        from lanewise.bench.gpu_card import Beside  # loads PyTorch
+    except ImportError as error:
+        raise DeviceError(f"to watch {device} takes PyTorch, which knows the GPUs: {error}; pip install 'lanewise[gpu]' brings it") from None
+    return Beside(device)
+
+
+def _around(gpu: "Beside | None") -> dict[str, Any]:
     """As for a kernel, but with the memory of the commands: the most that any so far has had."""
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return {**look(), "peak_memory": most}
+    return {**look(), "peak_memory": most, **({"gpu": gpu.read()} if gpu else {})}

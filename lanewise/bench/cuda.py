@@ -7,13 +7,11 @@ happens while a graph is captured, under the eyes of a witness; replays run what
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from importlib import metadata
 from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
-import triton
 from numpy.typing import NDArray
 
 from lanewise import dispatch, settings
@@ -21,6 +19,7 @@ from lanewise.arch import Arch
 from lanewise.bench.arms import Arm, Named
 from lanewise.bench.around import GPU_RULE, look
 from lanewise.bench.gpu_around import watch
+from lanewise.bench.gpu_card import card_facts, gpu_versions
 from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, artifact, blas_artifact, described, recorded
 from lanewise.bench.gpu_operands import Operands, operands
 from lanewise.bench.gpu_probes import GpuLimits
@@ -97,8 +96,8 @@ class Cuda:
         return {**look(), "gpu": self._watch.read()}
 
     def facts(self) -> dict[str, Any]:
-        gpu = _gpu_facts(self._gpu, self._arch, self._watch.driver)
-        return {"machine": {**machine(), "last_level_cache": self.cache, "gpu": gpu}, "versions": {**versions(), **_gpu_versions()}}
+        gpu = card_facts(self._gpu.properties, self._arch, self.cache, self._watch.driver)
+        return {"machine": {**machine(), "last_level_cache": self.cache, "gpu": gpu}, "versions": {**versions(), **gpu_versions()}}
 
     def close(self) -> None:
         self._operands = self._limits = None
@@ -145,7 +144,7 @@ class _Captured:
                 raise EvidenceError(f"arm {name.label} gives a wrong result: {share:.3g} times the error that is allowed; it is not measured")
             self._right = self._piece.result.clone()
         expander = sources()[EXPANDER] if arm.expands else None
-        self.artifact = artifact(kernels) if kernels else blas_artifact(_gpu_versions(), expander)
+        self.artifact = artifact(kernels) if kernels else blas_artifact(gpu_versions(), expander)
 
     def seconds(self, repeats: int) -> tuple[int, float]:
         self._replays += 1 + repeats
@@ -166,31 +165,3 @@ def _turns(copies: int, nbytes: int, operations: int) -> int:
     """Rotations of a graph: so many calls that launching it does not show, and few enough to capture at once."""
     wanted = ceil(_GRAPH_SECONDS / max(_FASTEST_CALL, nbytes / _FASTEST_READ, operations / _FASTEST_PRODUCTS))
     return max(1, min(ceil(wanted / copies), _NODES // copies))
-
-
-def _gpu_facts(gpu: Gpu, row: Arch, driver: str | None) -> dict[str, Any]:
-    """The manifest's `machine.gpu`."""
-    properties = gpu.properties
-    return {
-        "name": properties.name,
-        "row": row.name,
-        "capability": [properties.major, properties.minor],
-        "multiprocessors": properties.multi_processor_count,
-        "memory": properties.total_memory,
-        "l2": gpu.cache,
-        "driver": driver,
-    }
-
-
-def _gpu_versions() -> dict[str, str]:
-    """Of what the arms of a GPU are made with."""
-    found = {"torch": torch.__version__, "triton": triton.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
-    found["cublas"] = next((one for one in map(_version, ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")) if one), None)
-    return {name: str(version) for name, version in found.items() if version}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -28,11 +28,14 @@ class Watch(Protocol):
         ...
 
 
-def watch(properties: Any) -> Watch:
-    """The readings of the GPU that torch describes so. What is not installed, or does not know the GPU, is a watch that sees nothing."""
+def watch(properties: Any, *, computes: bool = True) -> Watch:
+    """The readings of the GPU that torch describes so. What is not installed, or does not know the GPU, is a watch that sees nothing.
+
+    computes: whether this process itself computes on the GPU, and so is one of those that the driver lists.
+    """
     for make in (_Nvml, _AmdSmi):
         try:
-            return make(properties)
+            return make(properties, computes)
         except Exception:  # noqa: BLE001 - libraries of drivers raise what they like; a reading less is no reason to fail
             continue
     return _Nobody()
@@ -46,10 +49,10 @@ class _Nobody:
 
 
 class _Nvml:
-    def __init__(self, properties: Any) -> None:
+    def __init__(self, properties: Any, computes: bool) -> None:
         import pynvml
 
-        self._nvml = pynvml
+        self._nvml, self._computes = pynvml, computes
         pynvml.nvmlInit()
         self._handle = _said(lambda: pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}"))
         if self._handle is None:
@@ -70,15 +73,15 @@ class _Nvml:
             "temperature": _said(lambda: nvml.nvmlDeviceGetTemperature(handle, _CORE_TEMPERATURE)),
             "power": None if power is None else power / 1e3,
             "throttle": None if bits is None else [name for bit, name in _REASONS.items() if bits & bit],
-            "processes": None if processes is None else _others([(one.pid, one.usedGpuMemory) for one in processes]),
+            "processes": None if processes is None else _others([(one.pid, one.usedGpuMemory) for one in processes], self._computes),
         }
 
 
 class _AmdSmi:
-    def __init__(self, properties: Any) -> None:
+    def __init__(self, properties: Any, computes: bool) -> None:
         import amdsmi
 
-        self._smi = amdsmi
+        self._smi, self._computes = amdsmi, computes
         amdsmi.amdsmi_init()
         wanted = (properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id)
         self._handle = next(one for one in amdsmi.amdsmi_get_processor_handles() if _place(amdsmi.amdsmi_get_gpu_device_bdf(one)) == wanted)
@@ -97,16 +100,16 @@ class _AmdSmi:
             ),
             "power": _number(_said(lambda: smi.amdsmi_get_power_info(handle)["current_socket_power"])),
             "throttle": None,
-            "processes": None if processes is None else _others([(one["pid"], one["mem"]) for one in processes]),
+            "processes": None if processes is None else _others([(one["pid"], one["mem"]) for one in processes], self._computes),
         }
 
 
-def _others(processes: list[tuple[int, int | None]]) -> list[dict[str, int | None]]:
-    """The processes beside this one. A driver may count processes otherwise than this one's container: then one of them is this one, and
-    nobody can tell which."""
+def _others(processes: list[tuple[int, int | None]], computes: bool = True) -> list[dict[str, int | None]]:
+    """The processes beside this one. A driver may count processes otherwise than this one's container: then, where this one `computes`, one
+    of them is this one, and nobody can tell which."""
     found = sorted(processes, key=lambda one: one[0])
     others = [one for one in found if one[0] != os.getpid()]
-    if len(others) == len(found):
+    if computes and len(others) == len(found):
         others = others[1:]
     return [{"pid": pid, "memory": memory if memory is not None and memory < _UNKNOWN else None} for pid, memory in others]
 

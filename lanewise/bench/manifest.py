@@ -17,8 +17,8 @@ from lanewise.bench import stats
 from lanewise.bench.machine import commit, machine, settings_now, versions
 from lanewise.bench.process import NO_WITNESS
 from lanewise.bench.seal import seal
-from lanewise.engine.witness import sources
 from lanewise.errors import EvidenceError
+from lanewise.witness import sources
 
 __all__ = ["NAME", "SCHEMA", "SCHEMA_VERSION", "complaints", "digest", "parse", "read", "sources", "stamped", "text_of", "write"]
 
@@ -235,7 +235,7 @@ _PLAN: dict[str, Check] = {
 }  # fmt: skip
 _KERNEL_PLAN = _PLAN | {"min_seconds": _POSITIVE, "buffers_bytes": _COUNT, "residency": _among("cold", "warm"), "threads": _WHOLE}
 _COMMAND_PLAN = _PLAN | {"metric": _TEXT, "better": _among("lower", "higher"), "timeout": _POSITIVE}
-_SECOND_PLAN = _COMMAND_PLAN | {"output": _maybe(_TEXT)}
+_SECOND_PLAN = _COMMAND_PLAN | {"output": _maybe(_TEXT), "device": _TEXT}
 _PROBLEM = _object(
     {
         "op": _TEXT, "m": _WHOLE, "n": _WHOLE, "k": _WHOLE, "format": _TEXT, "dtype": _TEXT, "heads": _WHOLE, "kv_heads": _WHOLE,
@@ -247,7 +247,7 @@ _WITNESS = _object({"kernel": _TEXT, "body": _TEXT, "isa": _TEXT, "calls": _WHOL
 _PROCESS = _object(
     {
         "lanewise": _TEXT, "package": _SHA256, "device": _TEXT, "isa": _maybe(_TEXT), "threads": _maybe(_WHOLE), "code": _maybe(_SHA256),
-        "prompt": _SHA256, "kernels": _each(_TEXT), "phases": _each(_among("decode", "prefill")),
+        "prompt": _maybe(_SHA256), "kernels": _each(_TEXT), "phases": _each(_among("decode", "prefill")),
     }
 )  # fmt: skip
 _PROCESSES: Check = lambda value, at: (_among(NO_WITNESS) if isinstance(value, str) else _each(_PROCESS, 1))(value, at)  # noqa: E731
@@ -306,8 +306,8 @@ def _kind(plan: Mapping[str, Check], problem: Check, inputs: Check, arm: Check, 
         {
             "schema": _TEXT, "schema_version": _WHOLE, "kind": _TEXT, "question": _TEXT, "command": _each(_TEXT), "began": _TEXT, "ended": _TEXT,
             "commit": _maybe(_object({"id": _TEXT, "dirty": _FLAG})), "sources": _mapping(_SHA256), "versions": _mapping(_TEXT),
-            "settings": _mapping(_ANY), "machine": _mapping(_ANY), "plan": _object(plan), "problem": problem, "inputs": inputs, "arms": arms,
-            "rounds": _each(rounds, 1, _MOST_ROUNDS), "figures": figures,
+            "settings": _mapping(_ANY), "machine": _mapping(_ANY), "plan": _object(plan, optional=("device",)), "problem": problem, "inputs": inputs,
+            "arms": arms, "rounds": _each(rounds, 1, _MOST_ROUNDS), "figures": figures,
         }
     )  # fmt: skip
 

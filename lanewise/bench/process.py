@@ -16,17 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from lanewise import dispatch, settings
+from lanewise import settings
 from lanewise.bench.machine import peak_memory
-from lanewise.engine.witness import SCHEMA as WITNESS
 from lanewise.errors import EvidenceError
+from lanewise.witness import SCHEMA as WITNESS
 
-__all__ = ["NO_WITNESS", "Ran", "common", "digest_of", "output_of", "ran", "tokens_of", "without_effect"]
+__all__ = ["CHOOSING", "NO_WITNESS", "Ran", "common", "digest_of", "output_of", "ran", "tokens_of", "without_effect"]
 
 NO_WITNESS = "none: the command wrote none"
 _VARIABLE = settings.SETTINGS["WITNESS"].variable
 _MOST_OUTPUT = 16 << 20
 _MOST_WITNESS = 1 << 20
+# Settings that choose kernels. Those of a GPU are in the registry only where torch is.
+CHOOSING = ("CPU_ISA", "DEVICE", "CPU_KERNELS", "SKINNY", "QUANT_GEMV", "QUANT_GEMM", "REFERENCE")
 # Of a process: what two runs of one command have in common. How often a kernel is called follows the text that comes out.
 _COMMON = ("lanewise", "package", "device", "isa", "threads", "code", "prompt")
 
@@ -113,8 +115,7 @@ def without_effect(arms: Mapping[str, Mapping[str, Any]]) -> str | None:
         return None
     one, other = a["spec"]["env"], b["spec"]["env"]
     names = sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
-    switches = {kernel.switch for kernel in dispatch.kernels() if kernel.switch} | {"CPU_ISA", "DEVICE"}
-    chosen = {settings.SETTINGS[name].variable for name in switches}
+    chosen = {settings.SETTINGS[name].variable for name in CHOOSING}
     return " and ".join(names) if names and set(names) <= chosen else None
 
 

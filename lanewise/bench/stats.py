@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "FEWEST_PAIRS", "MOST_PAIRS", "NO_DIFFERENCE", "NO_OUTPUT", "TOKEN_EXACT", "bootstrap", "control_logs", "figures", "kept", "pair_logs", "peak",
-    "products", "rounds_for", "schedule", "value",
+    "FEWEST_PAIRS", "MOST_PAIRS", "NO_DIFFERENCE", "NO_OUTPUT", "OTHER_PROMPTS", "TOKEN_EXACT", "bootstrap", "control_logs", "figures", "kept",
+    "pair_logs", "peak", "products", "rounds_for", "schedule", "value",
 ]  # fmt: skip
 
 FEWEST_PAIRS, MOST_PAIRS = 15, 10_000
 NO_DIFFERENCE = "no difference shown"
 NO_OUTPUT = "no output asked for"
+OTHER_PROMPTS = "other prompts"  # by the witnesses: what came out of them is not compared
 TOKEN_EXACT = "token-exact"  # the ids are those of Lanewise's own witness; what --output finds may be any text
 _ORDERS = (("a", "b", "b", "a"), ("b", "a", "a", "b"))
 _BLOCK = 1000  # resamples that are drawn at a time
@@ -107,7 +108,7 @@ def figures(manifest: Mapping[str, Any]) -> dict[str, Any]:
     found |= {arm: _arm(arm, manifest, rounds) for arm in ("a", "b")}
     found["verdict"] = _verdict(manifest, ratio, control["spread"], 2 * len(rounds))
     if "output" in plan:
-        found["output"] = _output(plan["output"], manifest["rounds"])
+        found["output"] = _output(plan["output"], manifest["rounds"], [_prompts(manifest["arms"][arm]["witness"]) for arm in ("a", "b")])
     return {**found, "pairs": 2 * len(rounds), "left_out": len(manifest["rounds"]) - len(rounds)}
 
 
@@ -123,18 +124,24 @@ def _verdict(manifest: Mapping[str, Any], ratio: Mapping[str, float | None], spr
     return f"{winner} is {'faster' if manifest['kind'] == 'kernel' else 'better'}"
 
 
-def _output(asked: str | None, rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _prompts(witness: Any) -> list[str]:
+    """The hashes of what the models of an arm were asked; nothing where nobody witnessed any."""
+    return [one["prompt"] for one in witness if one["prompt"]] if isinstance(witness, list) else []
+
+
+def _output(asked: str | None, rounds: Sequence[Mapping[str, Any]], prompts: Sequence[list[str]]) -> dict[str, Any]:
     """How many different outputs the samples of each arm gave, and whether all of both were one. A round that is left out gave its output
     all the same."""
     found: dict[str, set[str | None]] = {"a": set(), "b": set()}
     for one in rounds:
         for sample in (*one["samples"], *one["control"]):
             found[sample["arm"]].add(sample["output"])
+    others = all(prompts) and prompts[0] != prompts[1]
     if None in found["a"] | found["b"]:
-        return {"a": None, "b": None, "verdict": NO_OUTPUT}
+        return {"a": None, "b": None, "verdict": OTHER_PROMPTS if others else NO_OUTPUT}
     exact = TOKEN_EXACT if asked is None else "same output"
     verdict = "unsteady output" if max(map(len, found.values())) > 1 else exact if found["a"] == found["b"] else "another output"
-    return {arm: len(outputs) for arm, outputs in found.items()} | {"verdict": verdict}
+    return {arm: len(outputs) for arm, outputs in found.items()} | {"verdict": OTHER_PROMPTS if others else verdict}
 
 
 def _arm(arm: str, manifest: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -25,6 +25,7 @@ __all__ = ["ab"]
 @click.option("--b-env", multiple=True, metavar="K=V", help="A variable for b. May be repeated.")
 @click.option("--output", help="A regular expression with one group, around the answer in stdout: is it the same in every run?")
 @click.option("--file", "files", multiple=True, metavar="PATH", help="A file or folder that the commands read, to be hashed. May be repeated.")
+@click.option("--device", default="cpu", help="What is locked and watched: cpu, or cuda, or cuda:1. It chooses nothing for the commands.")
 @click.option("--timeout", default=600.0, help="Most seconds of one run.")
 @click.option("--seed", type=int, help="Same seed, same order.", show_default="a new one each time")
 @click.option("--record", help="Write an evidence bundle to this new directory.")
@@ -43,6 +44,7 @@ def ab(
     b_env: tuple[str, ...],
     output: str | None,
     files: tuple[str, ...],
+    device: str,
     timeout: float,
     seed: int | None,
     record: str | None,
@@ -57,12 +59,12 @@ def ab(
     where, picture = destination(record), plotted(plot)
     better = "higher" if higher_is_better else "lower"
     arms = Command(a, a_commit, _variables("--a-env", a_env)), Command(b, b_commit, _variables("--b-env", b_env))
-    plan = CommandPlan(*arms, metric, pairs, better, timeout, seed, output, files)
+    plan = CommandPlan(*arms, metric, pairs, better, timeout, seed, output, files, device)
     command = ["lanewise", "ab", "--a", a, "--b", b, "--metric", metric, f"--{better}-is-better", "--pairs", str(pairs)]
     for name, value in (("--a-commit", a_commit), ("--b-commit", b_commit), ("--seed", seed), ("--output", output)):
         command += [name, str(value)] if value is not None else []
     command += [word for name, values in (("--a-env", a_env), ("--b-env", b_env), ("--file", files)) for value in values for word in (name, value)]
-    command += ["--timeout", f"{timeout:g}"]
+    command += ["--device", device, "--timeout", f"{timeout:g}"]
     with Progress() as bar:
         found = bench_commands(plan, command, bar)
     written(found, where)
@@ -83,7 +85,9 @@ def _print(found: dict[str, Any]) -> None:
     from lanewise.evidence.summary import quantity
 
     plan, arms = found["plan"], found["arms"]
-    click.echo(f"metric:   {shlex.quote(plan['metric'])}, {plan['better']} is better\n")
+    click.echo(f"metric:   {shlex.quote(plan['metric'])}, {plan['better']} is better")
+    card = found["machine"].get("gpu")
+    click.echo(", ".join((f"device:   {plan['device']}", *([str(card["name"])] if card else []))) + "\n")
     rows = []
     for key in ("a", "b"):
         value = found["figures"][key]["value"]

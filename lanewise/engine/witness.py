@@ -1,4 +1,4 @@
-"""What a process ran, for whoever measures it from outside: LANEWISE_WITNESS names a file that gets one line of JSON a model.
+"""What a model ran, for whoever measures it from outside: its line in the file that LANEWISE_WITNESS names (`lanewise.witness`).
 
 Nothing is watched unless the variable is set. docs/evidence.md says what the fields mean.
 """
@@ -7,7 +7,7 @@ import atexit
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,24 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lanewise
-from lanewise import dispatch, settings
+from lanewise import dispatch
 from lanewise.backends import Batch, Runner
-from lanewise.errors import SettingError
+from lanewise.witness import SCHEMA, SCHEMA_VERSION, append, package_digest, place, sources
 
-__all__ = ["SCHEMA", "SCHEMA_VERSION", "Witness", "package_digest", "sources", "token_digest", "watching"]
-
-SCHEMA, SCHEMA_VERSION = "lanewise.engine.witness", 1
-
-
-def sources(package: Path | None = None) -> dict[str, str]:
-    """The SHA-256 of every source file of the package, by its path from the package's parent."""
-    package = package or Path(lanewise.__file__).parent
-    return {p.relative_to(package.parent).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(package.rglob("*.py"))}
-
-
-def package_digest(hashes: Mapping[str, str]) -> str:
-    """One hash of a package: that of the lines `sha256sum` prints for its sources, sorted by path."""
-    return hashlib.sha256("".join(f"{hashes[path]}  {path}\n" for path in sorted(hashes)).encode()).hexdigest()
+__all__ = ["Witness", "token_digest", "watching"]
 
 
 def token_digest(sequences: Iterable[Iterable[int]]) -> str:
@@ -47,8 +34,8 @@ def token_digest(sequences: Iterable[Iterable[int]]) -> str:
 
 def watching(runner: Runner, device: str) -> "Witness | None":
     """A witness of all that the runner does from now on; None unless LANEWISE_WITNESS is set. Raises SettingError for no file to write."""
-    path = settings.get("WITNESS")
-    return Witness(runner, device, Path(path)) if path else None
+    path = place()
+    return Witness(runner, device, path) if path else None
 
 
 class Witness:
@@ -57,14 +44,14 @@ class Witness:
     def __init__(self, runner: Runner, device: str, path: Path) -> None:
         from lanewise.backends.cpu.runner import CpuRunner
 
-        self._path, self._device, self._runner = path, device, runner
-        self._append("")  # what cannot be written is said before a model runs, not after
+        self._device, self._runner = device, runner
+        append(path, "")  # what cannot be written is said before a model runs, not after
         self._steps, self._walked = {"decode": 0, "prefill": 0}, Counter[int]()
         self._prompts: list[list[int]] = []
         self._answers: list[list[int]] = []
         self._open = ExitStack()
         self._called = self._open.enter_context(dispatch.witness())
-        self._open.callback(lambda: self._append(json.dumps(self._said()) + "\n"))
+        self._open.callback(lambda: append(path, json.dumps(self._said()) + "\n"))
         atexit.register(self._open.close)  # a model that nobody closed has run all the same
         # Set on this one runner: a backend knows nothing of who watches it, and nobody pays who does not ask.
         runner.__dict__["step"] = self._stepping(runner.step)
@@ -131,10 +118,3 @@ class Witness:
             self._walked.update(dict(zip(addresses.tolist(), counts.tolist(), strict=True)))
 
         return run
-
-    def _append(self, line: str) -> None:
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(line)
-        except OSError as error:
-            raise SettingError(f"LANEWISE_WITNESS is {str(self._path)!r}, which cannot be written: {error.strerror}") from None

@@ -17,7 +17,7 @@ from lanewise.bench.rounds import BOOTSTRAP, most_rounds
 from lanewise.bench.stats import FEWEST_PAIRS, NO_DIFFERENCE, products
 from lanewise.engine.pages import PAGE_SIZE
 from lanewise.errors import LanewiseError
-from lanewise.evidence.gpu import arm_of, check_gpu, check_gpu_arm, check_gpu_plan, is_gpu
+from lanewise.evidence.gpu import arm_of, check_device, check_gpu, check_gpu_arm, check_gpu_plan, is_gpu
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 from lanewise.formats import FORMATS
@@ -32,8 +32,10 @@ _REFERENCE = "lanewise/backends/reference/ops.py"
 def check_claims(found: Mapping[str, Any]) -> list[Reason]:
     """Every reason that lies in what the manifest claims; the verdict is `check_verdict`."""
     reasons = [*_commit(found), *_plan(found["plan"], on_gpu=is_gpu(found)), *_arms(found), *_machine(found)]
-    if is_gpu(found):
-        reasons += check_gpu(found, operand_bytes(found["problem"]) if found["problem"] else 0)
+    if found["kind"] == "command":
+        reasons += check_device(found)
+    if is_gpu(found) and found["kind"] == "kernel":
+        reasons += check_gpu(found, operand_bytes(found["problem"]))
     if found["kind"] == "kernel":
         reasons += [*_problem(found["problem"]), *_residency(found), *_inputs(found)]
         reasons += [reason for name in ("a", "b") for reason in _ran(name, found)]

@@ -15,6 +15,7 @@ __all__ = ["check_command"]
 
 _FREE = frozenset(("--record", "--plot"))  # options that name nothing that a manifest holds as such
 _FLAGS = frozenset(("--cold", "--json", "--lower-is-better", "--higher-is-better"))
+_EXACT = frozenset(("--a", "--b", "--metric", "--output", "--device"))  # texts of commands: another case is another text
 _SOMETIMES = frozenset(("--seed", "--threads", "--copies"))  # written only where they were given
 
 
@@ -40,7 +41,7 @@ def _commands(words: list[str], found: Mapping[str, Any]) -> Iterator[Reason]:
     plan, arms = found["plan"], found["arms"]
     truth = {"--pairs": plan["pairs"], "--metric": plan["metric"], "--seed": plan["seed"], "--timeout": f"{plan['timeout']:g}"}
     truth |= {f"--{name}": arms[name]["spec"].get("shell") for name in ("a", "b")}
-    truth |= {"--output": plan["output"]} if plan.get("output") is not None else {}
+    truth |= {f"--{name}": plan[name] for name in ("output", "device") if plan.get(name) is not None}
     declared = found["inputs"]["declared"] if has_processes(found) else []
     given = [words[i + 1] for i, word in enumerate(words[:-1]) if word == "--file"]
     if given != declared:
@@ -65,7 +66,8 @@ def _options(words: list[str], start: list[str], truth: Mapping[str, Any], unche
             continue
         value, rest = (rest[0], rest[1:]) if rest else ("", [])
         given.add(option)
-        if option in truth and not _same(value, truth[option]):
+        same = value == str(truth.get(option)) if start[1] == "ab" and option in _EXACT else _same(value, truth.get(option))
+        if option in truth and not same:
             yield Reason("command", "command", f"{option} {truth[option]}, as the manifest has it", shown(f"{option} {value}"))
         elif option not in truth and option not in _FREE and option not in (unchecked or {}):
             yield Reason("command", "command", f"{', '.join(truth)}, and no other option", shown(option))

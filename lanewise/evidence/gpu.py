@@ -1,9 +1,10 @@
 """What a bundle that was measured on a GPU claims: its card, its arms, what they were captured as, and the readings of every round."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lanewise import arch
+from lanewise.bench.ab import DEVICES
 from lanewise.bench.around import GPU_RULE
 from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, blas_artifact
 from lanewise.bench.limits import FLOAT_SIZE, FLOAT_TURNS, READ_TURNS, gpu_probe_bytes
@@ -41,11 +42,25 @@ def check_gpu(found: Mapping[str, Any], size: int) -> Iterator[Reason]:
         probe, amount = where.split(".")
         if first.get(probe, {}).get(amount) != right:
             yield Reason("probe", f"rounds[0].probes.{where}", f"{right}, for a cache of {cache}", shown(first.get(probe, {}).get(amount)))
-    for i, one in enumerate(found["rounds"]):
-        for side in ("before", "after"):
-            yield from _readings(f"rounds[{i}].{side}.gpu", one[side], found["rounds"][0]["before"])
+    yield from _all_readings(found["rounds"])
     for name in ("a", "b"):
         yield from _whole(name, found, size)
+
+
+def check_device(found: Mapping[str, Any]) -> Iterator[Reason]:
+    """What a run of commands locked and watched is the device of its plan: a GPU with its card and readings, or none anywhere."""
+    device, machine, rounds = found["plan"].get("device", "cpu"), found["machine"], found["rounds"]
+    if not DEVICES.fullmatch(device):
+        yield Reason("plan", "plan.device", "cpu, or cuda, or cuda:1", shown(device))
+    elif device == "cpu":
+        watched = [f"rounds[{i}].{side}.gpu" for i, one in enumerate(rounds) for side in ("before", "after") if "gpu" in one[side]]
+        for where in [*(["machine.gpu"] if is_gpu(found) else []), *watched]:
+            yield Reason("machine", where, "nothing of a GPU, as the plan's device is cpu", "a GPU")
+    elif not isinstance(machine.get("gpu"), dict):
+        yield Reason("machine", "machine.gpu", f"what the driver says of {device}, the plan's device", shown(machine.get("gpu")))
+    else:
+        yield from _card(machine["gpu"], machine.get("last_level_cache"))
+        yield from _all_readings(rounds)
 
 
 def check_gpu_plan(plan: Mapping[str, Any]) -> Iterator[Reason]:
@@ -140,6 +155,12 @@ def _card(gpu: Mapping[str, Any], cache: Any) -> Iterator[Reason]:
         yield Reason("machine", "machine.gpu.l2", f"{shown(cache)}, the last-level cache that the run was planned for", shown(gpu.get("l2")))
     if not (gpu.get("driver") is None or isinstance(gpu["driver"], str)):
         yield Reason("machine", "machine.gpu.driver", "a version, or null", shown(gpu["driver"]))
+
+
+def _all_readings(rounds: Sequence[Mapping[str, Any]]) -> Iterator[Reason]:
+    for i, one in enumerate(rounds):
+        for side in ("before", "after"):
+            yield from _readings(f"rounds[{i}].{side}.gpu", one[side], rounds[0]["before"])
 
 
 def _readings(where: str, side: Mapping[str, Any], first: Mapping[str, Any]) -> Iterator[Reason]:

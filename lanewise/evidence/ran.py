@@ -6,11 +6,11 @@ from typing import Any
 from lanewise import arch, settings
 from lanewise.bench.inputs import named_in
 from lanewise.bench.process import NO_WITNESS, digest_of, without_effect
-from lanewise.bench.stats import NO_OUTPUT
-from lanewise.engine.witness import package_digest
+from lanewise.bench.stats import NO_OUTPUT, OTHER_PROMPTS
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 from lanewise.kernels.cpu.isa import ISAS
+from lanewise.witness import package_digest
 
 __all__ = ["check_exact", "check_ran", "has_processes", "output_words", "processes_of", "witness_words"]
 
@@ -42,8 +42,12 @@ def check_ran(found: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def check_exact(said: Mapping[str, Any], follows: Mapping[str, Any]) -> Iterator[Reason]:
-    """Whether what is said of the outputs is what the samples show."""
-    if "output" in follows and said["output"]["verdict"] != follows["output"]["verdict"]:
+    """Whether what is said of the outputs is what the samples show; of arms that were asked other things nothing else is said."""
+    if "output" not in follows or said["output"]["verdict"] == follows["output"]["verdict"]:
+        return
+    if follows["output"]["verdict"] == OTHER_PROMPTS:
+        yield Reason("prompts", "figures.output.verdict", f"{OTHER_PROMPTS!r}, as the witnesses of a and b say", shown(said["output"]["verdict"]))
+    else:
         yield Reason("exact", "figures.output.verdict", shown(follows["output"]["verdict"]), shown(said["output"]["verdict"]))
 
 
@@ -86,7 +90,7 @@ def _samples(name: str, arm: Mapping[str, Any], found: Mapping[str, Any]) -> Ite
                     yield Reason("witness", f"{where}.witness", f"{shown(expected)}, of what arm {name} ran", shown(sample["witness"]))
                 if sample["output"] is None and asked is not None:
                     yield Reason("sample-missing", f"{where}.output", "a hash, as the plan asks for one", "null")
-                if sample["output"] is not None and asked is None and not processes:
+                if sample["output"] is not None and asked is None and not any(process["prompt"] for process in processes):
                     yield Reason("exact", f"{where}.output", "null, as neither the plan nor a witness gives one", shown(sample["output"]))
                 if isinstance(memory, int) and (sample["memory"] or 0) > memory:
                     yield Reason("machine", f"{where}.memory", f"at most the {memory} bytes of the machine", str(sample["memory"]))
@@ -98,15 +102,18 @@ def _samples(name: str, arm: Mapping[str, Any], found: Mapping[str, Any]) -> Ite
 def _process(where: str, process: Mapping[str, Any], arm: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Reason]:
     """A process against the settings of its arm, the sources that the bundle lists, and the machine."""
     env, row = arm["spec"].get("env"), found["machine"].get("row")
-    for variable, field in _SHOWN.items():
+    is_model = process["prompt"] is not None  # else a process that called ops on torch tensors
+    for variable, field in _SHOWN.items() if is_model else ():
         wanted = env.get(variable) if isinstance(env, dict) else None
         if wanted and str(process[field]) != wanted:
             yield Reason("switch", f"{where}.{field}", f"{shown(wanted)}, by {variable}", shown(process[field]))
     # A commit brings its own package, which --repo looks at; all else is the package that measured.
     if arm["spec"].get("commit") is None and process["package"] != (measured := package_digest(found["sources"])):
         yield Reason("source", f"{where}.package", f"{measured[:12]}, of the sources that the bundle lists", process["package"][:12])
-    if not process["kernels"] or not process["phases"]:
-        yield Reason("witness", where, "kernels that ran, and in which phases", "none")
+    if not process["kernels"] or bool(process["phases"]) != is_model:
+        yield Reason("witness", where, "kernels that ran and, of a model, in which phases", "none" if is_model else "phases without a model")
+    if not is_model and (process["isa"], process["threads"], process["code"]) != (None, None, None):
+        yield Reason("witness", where, "no instruction set, threads or code, as no model of Lanewise ran", shown(process["isa"]))
     if (process["isa"] is None) != (process["code"] is None):
         yield Reason("witness", f"{where}.code", "the hash of machine code where there is an instruction set", shown(process["code"]))
     isa, rows = process["isa"], list(ISAS)
@@ -126,6 +133,9 @@ def output_words(found: Mapping[str, Any]) -> str:
     output = found["figures"]["output"]
     if output["verdict"] == NO_OUTPUT:
         return f"{NO_OUTPUT}: no --output, and no witness with token ids"
+    if output["verdict"] == OTHER_PROMPTS:
+        counts = "" if output["a"] is None else f"; different ones in all samples: {output['a']} of a, {output['b']} of b"
+        return f"{OTHER_PROMPTS}: a and b were asked different things, so that no answers are compared, and times are of different work{counts}"
     return f"{output['verdict']}; different ones in all samples: {output['a']} of a, {output['b']} of b"
 
 

@@ -30,6 +30,7 @@ CODES: dict[str, str] = {
     "phase": "decode was measured for prefill, or the other way round",
     "output": "the arms do not give the same result",
     "exact": "an output is called the same, or another, and the samples do not say so",
+    "prompts": "the arms were asked different things, and the bundle does not say so",
     "input-changed": "a file changed while the run went on",
     "command": "the command is not the one that measures this",
     "question": "the question is not the one that was measured",

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.bench.manifest import digest
-from lanewise.engine.witness import package_digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence.bundle import Bundle
 from lanewise.evidence.ran import processes_of
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
+from lanewise.witness import package_digest
 
 __all__ = ["Repo", "check_repo"]
 

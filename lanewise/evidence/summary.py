@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lanewise.bench.figures import figures as rates_of
+from lanewise.bench.stats import OTHER_PROMPTS
 from lanewise.evidence.bundle import Bundle
 from lanewise.evidence.ran import has_processes, output_words, witness_words
 
@@ -44,7 +45,8 @@ def headline(bundle: Bundle) -> str:
         return "rates of a model, measured beside the limits of the machine"
     verdict = str(bundle.figures["verdict"])
     arm, _, rest = verdict.partition(" ")
-    return f"{bundle.manifest['arms'][arm]['label']} {rest}" if arm in ("a", "b") else verdict
+    words = f"{bundle.manifest['arms'][arm]['label']} {rest}" if arm in ("a", "b") else verdict
+    return words + ("; the prompts differ" if (bundle.figures.get("output") or {}).get("verdict") == OTHER_PROMPTS else "")
 
 
 def about(bundle: Bundle) -> list[tuple[str, str]]:
@@ -79,6 +81,7 @@ def _of_plan(bundle: Bundle) -> list[tuple[str, str]]:
     if "residency" in plan:
         rows.append(("buffers", f"{plan['residency']}, {quantity(plan['buffers_bytes'], 'B')} in one rotation"))
     if has_processes(found):
+        rows.append(("device", found["plan"].get("device", "cpu")))
         rows += [(f"witness {name}", witness_words(found["arms"][name])) for name in ("a", "b")]
         rows.append(("output", output_words(found)))
         rows += [("file", _file(name, one)) for name, one in found["inputs"]["files"].items()]

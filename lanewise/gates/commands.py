@@ -32,6 +32,7 @@ NOT_RUN = (
         Excepted("docs/user.md", command, f"measures a GPU, which CI has not; tests/bench/{test}.py runs it on a stand-in")
         for command, test in (
             (f"{_GPU_KERNEL} --device cuda --ab skinny,blas --record run", "test_bench_cuda"),
+            ("lanewise ab --a ./layer.sh --b ./layer.sh --b-env LANEWISE_SKINNY=0 --device cuda --metric took (\\S+) ms", "test_bench_ab_gpu"),
             ("lanewise bench sweep DIR", "test_bench_tune"),
             ("lanewise bench sweep bundles --dtype bf16 --m 1,2,4", "test_bench_tune"),
             ("lanewise tune", "test_bench_tune"),

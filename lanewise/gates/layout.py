@@ -14,7 +14,22 @@ __all__ = ["MOST_LINES", "PROVERS", "ROOMS", "RULES", "RUNTIME", "gate"]
 
 # Lowest first. A room imports itself and what stands before it.
 ROOMS = (
-    *("errors", "settings", "arch", "contract", "dispatch", "formats", "files", "oracle", "kernels", "ops", "models", "backends", "engine"),
+    *(
+        "errors",
+        "settings",
+        "arch",
+        "contract",
+        "dispatch",
+        "witness",
+        "formats",
+        "files",
+        "oracle",
+        "kernels",
+        "ops",
+        "models",
+        "backends",
+        "engine",
+    ),
     *("serve", "integrations", "nn", "isa", "emulator", "prove", "bench", "evidence", "gates", "cli", "__main__"),
 )
 # What proves the runtime is not part of it, though some of it stands lower than the command line, which may use both.

@@ -11,8 +11,11 @@ try:
 except ImportError:
     raise DeviceError("lanewise.ops works on torch tensors, and torch is not installed; pip install 'lanewise[gpu]'") from None
 
+from lanewise import witness
 from lanewise.ops.dense import linear
 from lanewise.ops.experts import grouped_linear
 from lanewise.ops.quantized import quant_linear
 
 __all__ = ["grouped_linear", "linear", "quant_linear"]
+
+witness.until_exit()  # nothing unless LANEWISE_WITNESS is set

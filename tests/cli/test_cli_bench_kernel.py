@@ -5,6 +5,8 @@ import sys
 
 import pytest
 from cli_fakes import lanewise, read
+from support import gpu
+from support.gpu_bundles import NAME
 from support.runs import QUIET
 from support.small import PROBE
 
@@ -50,6 +52,7 @@ def test_the_table_of_commands_says_which_way_is_better():
     assert done.exit_code == 0, done.stderr
     for words in (
         "metric:   'value (\\d)', higher is better",
+        "device:   cpu\n",
         "echo value 1",
         "b / a 2.0000 (2.0000 to 2.0000)",
         "verdict:  b is better, 2.000 times",
@@ -62,7 +65,21 @@ def test_the_bundle_of_commands_holds_what_was_asked(tmp_path):
     found = read(done)
     assert json.loads((tmp_path / "run" / "manifest.json").read_text()) == found
     assert found["arms"]["a"]["spec"]["env"] == {"X": "1=2"}
-    assert found["command"][-4:] == ["--a-env", "X=1=2", "--timeout", "600"]
+    assert found["command"][-6:] == ["--a-env", "X=1=2", "--device", "cpu", "--timeout", "600"]
+
+
+def test_commands_beside_a_gpu_are_said_to_be_so(monkeypatch):
+    gpu.install(monkeypatch, [])
+    done = lanewise(*AB, "--device", "cuda")
+    assert done.exit_code == 0, done.stderr
+    assert f"device:   cuda, {NAME}\n" in done.stdout
+    assert read(lanewise(*AB, "--device", "cuda", "--json"))["command"][-4:] == ["--device", "cuda", "--timeout", "600"]
+
+
+def test_a_device_that_nobody_watches_is_one_line():
+    done = lanewise(*AB, "--device", "npu")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "there is no device 'npu' to watch; it is cpu, or cuda, or cuda:1" in done.stderr
 
 
 def test_a_run_whose_every_round_was_left_out_says_so(monkeypatch):

@@ -10,10 +10,11 @@ from lanewise import LLM, SamplingParams
 from lanewise.backends import backend_for
 from lanewise.bench import Plan, bench_model, random_model
 from lanewise.bench.model import _batches
-from lanewise.engine.witness import package_digest, sources, token_digest, watching
+from lanewise.engine.witness import token_digest, watching
 from lanewise.errors import SettingError
 from lanewise.kernels.cpu.isa import selected
 from lanewise.models import spec_of
+from lanewise.witness import package_digest, sources
 
 IDS = [5, 6, 7, 8]
 

@@ -47,6 +47,8 @@ FITTING = [
     (r"inputs\.declared\[0\]", {"command"}),
     (r"inputs\.files\..*\.(sha256|after)", {"input-changed"}),
     (r"plan\.output", {"command", "figure"}),
+    (r"plan\.device", {"plan"}),
+    (r"arms\..\.witness\[0\]\.prompt", {"witness", "prompts"}),
     (r"arms\..\.witness\[0\]\..*", {"witness", UNREADABLE}),
     (r"rounds\[\d+\]\.(samples|control)\[\d\]\.output", {"exact"}),
     (r"rounds\[\d+\]\.(samples|control)\[\d\]\.witness", {"witness"}),

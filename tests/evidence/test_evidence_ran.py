@@ -12,6 +12,7 @@ from lanewise.evidence.documents import check_documents
 from lanewise.evidence.page import page
 
 OTHER = digest(b"other tokens")
+OPS = {"device": "NVIDIA H200", "isa": None, "threads": None, "code": None, "prompt": None, "kernels": ["skinny"], "phases": []}
 
 
 def codes(tmp_path, manifest):
@@ -25,8 +26,8 @@ def sampled(m, arm="ab"):
 def of_first_version(manifest):
     """As version 1 had it: no files, witnesses, outputs or memory."""
     made = {**copy.deepcopy(manifest), "schema_version": 1, "inputs": None}
-    made["command"] = made["command"][: made["command"].index("--file")]
-    del made["plan"]["output"], made["figures"]["output"], made["figures"]["a"]["memory"], made["figures"]["b"]["memory"]
+    made["command"] = [*made["command"][: made["command"].index("--device")], "--timeout", "600"]
+    del made["plan"]["output"], made["plan"]["device"], made["figures"]["output"], made["figures"]["a"]["memory"], made["figures"]["b"]["memory"]
     for arm in made["arms"].values():
         arm |= {"witness": None, "output": None}
     for sample in sampled(made):
@@ -138,6 +139,23 @@ def threads_that_did_not_run(m):
     switched(m, "LANEWISE_THREADS", {"a": "2", "b": "1"})
 
 
+def prompts_that_differ(m):
+    one_process(m, "b", prompt=digest(b"another prompt"))
+
+
+def ops_in_phases(m):
+    one_process(m, "a", prompt=None)
+
+
+def a_model_without_phases(m):
+    one_process(m, "a", phases=[])
+
+
+def tokens_of_ops_alone(m):
+    for name in "ab":
+        one_process(m, name, **OPS)
+
+
 def no_output_in_one_sample(m):
     m["plan"]["output"] = "(.*)"
     sampled(m)[3]["output"] = None
@@ -178,7 +196,7 @@ WAYS = [
     (a_witness_of_something_else, "witness"), (a_witness_taken_away, "witness"), (another_witness_in_one_sample, "witness"),
     (no_kernels, "witness"), (no_code, "witness"), (an_instruction_set_that_the_machine_has_not, "machine"), (another_package, "source"),
     (a_switch_that_chose_nothing, "switch"), (an_instruction_set_that_did_not_run, "switch"), (threads_that_did_not_run, "switch"),
-    (tokens_that_nobody_witnessed, "exact"),
+    (tokens_that_nobody_witnessed, "exact"), (tokens_of_ops_alone, "exact"), (ops_in_phases, "witness"), (a_model_without_phases, "witness"),
     (no_output_in_one_sample, "sample-missing"), (a_file_that_changed, "input-changed"), (a_file_that_went, "input-changed"),
     (a_file_that_is_not_hashed, "inputs"), (a_file_that_nobody_names, "inputs"), (a_file_no_longer_declared, "command"),
     (more_memory_than_there_is, "machine"),
@@ -190,6 +208,60 @@ def test_each_way_to_mislead_with_a_command_is_refused_by_its_name(tmp_path, cha
     manifest = good_command()
     change(manifest)
     assert code in codes(tmp_path, refigured(manifest))
+
+
+@pytest.mark.parametrize("asked", [None, "(.*)"], ids=["witnessed", "captured"])
+def test_arms_that_were_asked_different_things_are_neither_token_exact_nor_better_without_a_word_of_it(tmp_path, asked):
+    manifest = good_command()
+    if asked:
+        manifest["plan"]["output"] = asked
+        manifest["command"] += ["--output", asked]
+        manifest = refigured(manifest)
+    prompts_that_differ(manifest)
+    reasons = verify(open_bundle(written(tmp_path / "run", manifest)))
+    (reason,) = [reason for reason in reasons if reason.code == "prompts"]
+    assert (reason.where, "'other prompts'" in reason.expected) == ("figures.output.verdict", True)
+    assert reason.found == repr("same output" if asked else "token-exact")
+    honest = refigured(manifest)
+    assert honest["figures"]["output"] == {"a": 1, "b": 1, "verdict": "other prompts"}
+    assert honest["figures"]["verdict"] == "a is better"
+    assert codes(tmp_path, honest) == set()
+    shown = page(open_bundle(tmp_path / "run"))
+    assert "is better; the prompts differ" in shown
+    assert "a and b were asked different things" in shown
+
+
+def test_prompts_that_only_one_arm_witnessed_are_not_other_prompts(tmp_path):
+    manifest = good_command()
+    one_process(manifest, "b", **OPS)
+    for sample in sampled(manifest, "b"):
+        sample["output"] = None
+    manifest["arms"]["b"]["output"] = None
+    manifest = refigured(manifest)
+    assert manifest["figures"]["output"]["verdict"] == "no output asked for"
+    assert codes(tmp_path, manifest) == set()
+
+
+def test_a_switch_that_a_process_of_ops_does_not_know_is_not_asked_of_it(tmp_path):
+    manifest = refigured(without_witness(good_command()))
+    for name, isa in (("a", "x86-64-v3"), ("b", "x86-64-v2")):
+        one_process(manifest, name, **OPS | {"kernels": [f"kernel_{name}"]})
+        manifest["arms"][name]["spec"]["env"] = {"LANEWISE_CPU_ISA": isa}
+    assert "switch" not in codes(tmp_path, manifest)
+
+
+@pytest.mark.parametrize("option", ["--metric", "--output", "--a", "--b", "--device"])
+def test_the_texts_of_a_command_line_are_those_of_the_manifest_to_the_letter(tmp_path, option):
+    manifest = good_command()
+    manifest["plan"] |= {"output": "Answer: (.*)", "metric": r"Took ([\d.]+) s"}
+    manifest["command"][manifest["command"].index("--metric") + 1] = manifest["plan"]["metric"]
+    manifest["command"] += ["--output", manifest["plan"]["output"]]
+    manifest["question"] = manifest["question"].replace(r"([\d.]+) s", manifest["plan"]["metric"])
+    manifest = refigured(manifest)
+    assert codes(tmp_path, manifest) == set()
+    at = manifest["command"].index(option) + 1
+    manifest["command"][at] = manifest["command"][at].swapcase()
+    assert codes(tmp_path, manifest) == {"command"}
 
 
 def test_a_document_says_token_exact_only_where_the_samples_do(tmp_path):

@@ -7,11 +7,11 @@ from support.bundles import ARMS, CALL, good, good_command, refigured, without_w
 
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import digest, sources
-from lanewise.engine.witness import package_digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence import open_bundle, recompile, verify
 from lanewise.kernels.cpu.compile import compile_object
 from lanewise.kernels.cpu.isa import ISAS
+from lanewise.witness import package_digest
 
 FILES = {
     "lanewise/__init__.py": '__version__ = "0.1.0"\n',

@@ -14,7 +14,7 @@ from lanewise.bench.process import NO_WITNESS, digest_of
 from lanewise.bench.rounds import BOOTSTRAP, most_rounds
 from lanewise.bench.seal import SEAL, seal_text
 from lanewise.bench.stats import figures, rounds_for, schedule
-from lanewise.engine.witness import package_digest
+from lanewise.witness import package_digest
 
 CALL = Call("quant_linear", 1, 64, 128, "Q8_0")
 PAIRS, SEED, THREADS = 16, 7, 2
@@ -54,12 +54,7 @@ def good(seconds: dict[str, float] | None = None, noise: float = 0.01, busy: tup
 
 def good_command() -> dict[str, Any]:
     """The manifest of an A/B run of two shell commands."""
-
-    def sample(arm: str, index: int) -> dict[str, Any]:
-        made = {"arm": arm, "value": SECONDS[arm] * 1e4 * (1 + 0.01 * _away(index)), "repeats": 1}
-        return made | {"memory": (1 << 28) + index, "output": digest(b"tokens"), "witness": digest_of([PROCESS[arm]])}
-
-    rounds = [_round(number, sample, None) for number in range(rounds_for(PAIRS))]
+    rounds = [command_round(number) for number in range(rounds_for(PAIRS))]
     command = [
         "lanewise",
         "ab",
@@ -72,10 +67,12 @@ def good_command() -> dict[str, Any]:
         "--lower-is-better",
         "--pairs",
         str(PAIRS),
+        "--device",
+        "cpu",
         "--timeout",
         "600",
     ]
-    plan = _plan() | {"metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0, "output": None}
+    plan = _plan() | {"metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0, "output": None, "device": "cpu"}
     command += ["--file", "prompt.txt"]
     inputs = {"declared": ["prompt.txt"], "files": {"prompt.txt": {"bytes": 9, "sha256": digest(b"?"), "after": digest(b"?")}}}
     question = f"Which gives the lower {plan['metric']}: {SHELL['a']} or {SHELL['b']}?"
@@ -85,6 +82,16 @@ def good_command() -> dict[str, Any]:
         for name, text in SHELL.items()
     }
     return _whole("command", question, command, plan, None, inputs, arms, rounds)
+
+
+def command_round(number: int) -> dict[str, Any]:
+    """A round of two commands."""
+
+    def sample(arm: str, index: int) -> dict[str, Any]:
+        made = {"arm": arm, "value": SECONDS[arm] * 1e4 * (1 + 0.01 * _away(index)), "repeats": 1}
+        return made | {"memory": (1 << 28) + index, "output": digest(b"tokens"), "witness": digest_of([PROCESS[arm]])}
+
+    return _round(number, sample, None)
 
 
 def witnessed_again(manifest: dict[str, Any]) -> None:

@@ -138,7 +138,8 @@ def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, A
         patch.setattr(torch.cuda, name, value)
     for module in ("cuda", "tune"):
         patch.setattr(f"lanewise.bench.{module}.Gpu", Gpu)
-    patch.setattr("lanewise.bench.cuda.watch", lambda given: SimpleNamespace(driver=DRIVER, read=lambda: dict(quiet)))
+    for module in ("cuda", "gpu_card"):
+        patch.setattr(f"lanewise.bench.{module}.watch", lambda given, computes=True: SimpleNamespace(driver=DRIVER, read=lambda: dict(quiet)))
     patch.setattr("lanewise.kernels.gpu.device.named", lambda device: (ROW.name, NAME))
     patch.setattr("lanewise.bench.gpu_probes.read_all", lambda *args: None)
     patch.setattr("lanewise.bench.gpu_probes.FLOAT_SIZE", 64)

@@ -65,14 +65,29 @@ def good_gpu(
     arms = {key: _arm(key, rounds, versions, one, call) for key, one in zip("ab", made, strict=True)}
     found = bundles._whole("kernel", asked, command, plan, call.facts(), inputs, arms, rounds)
     cache = COPIES * size // 4
-    card = {
-        "name": NAME, "row": ROW.name, "capability": [9, 0], "multiprocessors": 132, "memory": 150 << 30, "l2": cache, "driver": DRIVER,
-    }  # fmt: skip
-    found["machine"] |= {"last_level_cache": cache, "gpu": card}
+    found["machine"] |= {"last_level_cache": cache, "gpu": _card(cache)}
     found["versions"] |= versions
     found["sources"] = found["sources"] | {EXPANDER: EXPANDING}
     found["settings"] |= {"LANEWISE_SKINNY": True}
     return {**found, "figures": figures(found)}
+
+
+def good_gpu_command(neighbour: tuple[int, ...] = (), slow: tuple[int, ...] = ()) -> dict[str, Any]:
+    """An A/B run of two shell commands beside a GPU that is watched."""
+    found = bundles.good_command()
+    found["command"][found["command"].index("cpu")] = "cuda:0"
+    found["plan"] |= {"rule": dict(GPU_RULE), "device": "cuda:0"}
+    found["machine"] |= {"last_level_cache": CACHE, "gpu": _card()}
+    while len(found["rounds"]) < rounds_for(PAIRS) + len({*neighbour, *slow}):
+        found["rounds"].append(bundles.command_round(len(found["rounds"])))
+    for one in found["rounds"]:
+        _watched(one, neighbour, slow)
+    found["ended"] = found["ended"].replace(":00:", ":01:")
+    return {**found, "figures": figures(found)}
+
+
+def _card(cache: int = CACHE) -> dict[str, Any]:
+    return {"name": NAME, "row": ROW.name, "capability": [9, 0], "multiprocessors": 132, "memory": 150 << 30, "l2": cache, "driver": DRIVER}
 
 
 def _round(number: int, busy: tuple[int, ...], neighbour: tuple[int, ...], slow: tuple[int, ...]) -> dict[str, Any]:
@@ -84,7 +99,12 @@ def _round(number: int, busy: tuple[int, ...], neighbour: tuple[int, ...], slow:
         "read": {"bytes": READ_TURNS * gpu_probe_bytes(CACHE), "seconds": [5e-4 * away, 5.1e-4, 5.2e-4]},
         "float": {"macs": FLOAT_TURNS * FLOAT_SIZE**3, "seconds": [8e-4 * away, 8.1e-4, 8.2e-4]},
     }
-    one = bundles._round(number, sample, probes, busy)
+    return _watched(bundles._round(number, sample, probes, busy), neighbour, slow)
+
+
+def _watched(one: dict[str, Any], neighbour: tuple[int, ...], slow: tuple[int, ...]) -> dict[str, Any]:
+    """The round with readings of the GPU, left out by them or not."""
+    number = one["number"]
     for side in ("before", "after"):
         late = side == "after"
         one[side]["gpu"] = {

@@ -1,0 +1,118 @@
+"""`ab --device cuda`: the GPU's lock, and its readings around every round, with torch.cuda a stand-in (`support.gpu`)."""
+
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from support import gpu
+from support.bundles import written
+from support.gpu_bundles import DRIVER, NAME
+from support.runs import QUIET
+
+from lanewise.bench import gpu_around, gpu_card, stats
+from lanewise.bench import manifest as manifests
+from lanewise.bench.ab import Command, CommandPlan, bench_commands
+from lanewise.bench.around import GPU_RULE
+from lanewise.bench.lock import held
+from lanewise.errors import DeviceError, EvidenceError
+from lanewise.evidence import open_bundle, verify
+
+
+@pytest.fixture(autouse=True)
+def _card(monkeypatch, tmp_path):
+    """In a directory of its own, on a busy host, beside a quiet GPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lanewise.bench.ab.look", lambda: dict(QUIET))
+    gpu.install(monkeypatch, [])
+
+
+def plan(device="cuda", a="echo value 1", b="echo value 2"):
+    return CommandPlan(Command(a), Command(b), r"value (\S+)", 15, seed=1, device=device)
+
+
+def test_the_gpu_is_in_the_plan_the_machine_and_both_sides_of_every_round():
+    found = bench_commands(plan())
+    assert manifests.complaints(json.loads(manifests.text_of(found))) == []
+    assert (found["plan"]["device"], found["plan"]["rule"]) == ("cuda", GPU_RULE)
+    card = found["machine"]["gpu"]
+    assert (card["name"], card["row"], card["driver"], card["l2"]) == (NAME, "sm_90", DRIVER, found["machine"]["last_level_cache"])
+    assert found["versions"]["torch"] == torch.__version__
+    assert {one[side]["gpu"]["clock_mhz"] for one in found["rounds"] for side in ("before", "after")} == {1980}
+    assert found["figures"]["verdict"] == "a is better"
+
+
+def test_the_bundle_of_a_run_beside_a_gpu_holds(tmp_path, monkeypatch):
+    moments = iter(range(10**6))
+    monkeypatch.setattr("lanewise.bench.ab.look", lambda: {**QUIET, "time": float(next(moments)), "ticks": None, "throttle": None})
+    words = ["lanewise", "ab", "--a", "echo value 1", "--b", "echo value 2", "--metric", r"value (\S+)", "--lower-is-better", "--pairs", "15"]
+    found = bench_commands(plan(), [*words, "--device", "cuda", "--timeout", "600"])
+    found["commit"] = {"id": "0" * 40, "dirty": False}
+    # the moments are not those of the samples
+    assert {reason.code for reason in verify(open_bundle(written(tmp_path / "run", found)))} <= {"chronology"}
+
+
+def test_nothing_of_a_gpu_is_in_a_run_beside_the_processor():
+    found = bench_commands(plan("cpu"))
+    assert found["plan"]["device"] == "cpu"
+    assert "gpu" not in found["machine"]
+    assert not any("gpu" in one[side] for one in found["rounds"] for side in ("before", "after"))
+
+
+@pytest.mark.parametrize(
+    ("readings", "why"),
+    [
+        ({"processes": [{"pid": 7, "memory": 1}]}, "another process computed on the GPU"),
+        ({"throttle": ["idle", "power cap"]}, "the GPU was slowed down: power cap"),
+    ],
+)
+def test_a_neighbour_on_the_gpu_and_a_gpu_that_is_held_down_leave_rounds_of_commands_out(monkeypatch, readings, why):
+    gpu.install(monkeypatch, [], readings)
+    found = bench_commands(plan())
+    assert {one["left_out"] for one in found["rounds"]} == {why}
+    assert found["figures"]["verdict"] == stats.NO_DIFFERENCE
+
+
+def other_holder(device, folder, monkeypatch):
+    """As if process 1 of another tree held the lock of a device."""
+    monkeypatch.setattr("lanewise.bench.lock.ancestors", lambda pid: set())
+    return held(device)
+
+
+@pytest.mark.parametrize(("taken", "device", "refused"), [("cuda:0", "cuda", True), ("cuda:0", "cuda:00", True), ("cpu", "cuda", False)])
+def test_a_run_takes_the_lock_of_its_own_device(tmp_path, monkeypatch, taken, device, refused):
+    with other_holder(taken, tmp_path, monkeypatch):
+        if refused:
+            with pytest.raises(EvidenceError, match="is measuring on device cuda:0"):
+                bench_commands(plan(device))
+        else:
+            assert bench_commands(plan(device))["plan"]["device"] == device
+    assert (tmp_path / "locks" / "cuda-0.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("tpu", "no device 'tpu' to watch"), ("cuda:", "no device 'cuda:' to watch"), ("reference", "to watch"), ("cuda:1", "PyTorch sees 1 GPU here")],
+)
+def test_a_device_that_nobody_can_watch_is_refused_in_words(device, words):
+    with pytest.raises(DeviceError, match=words):
+        bench_commands(plan(device))
+
+
+def test_without_torch_a_gpu_is_refused_in_words(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lanewise.bench.gpu_card", None)
+    with pytest.raises(DeviceError, match=r"takes PyTorch, which knows the GPUs: .*'lanewise\[gpu\]' brings it"):
+        bench_commands(plan())
+
+
+def test_the_process_that_looks_makes_nothing_on_the_gpu_and_takes_nobody_there_for_itself(monkeypatch):
+    for name in ("set_device", "Stream", "stream", "synchronize", "empty_cache", "mem_get_info"):
+        monkeypatch.setattr(torch.cuda, name, lambda *given: pytest.fail("computes on the GPU"))
+    asked = []
+    monkeypatch.setattr(gpu_card, "watch", lambda given, computes=True: asked.append(computes) or SimpleNamespace(driver=None, read=dict))
+    gpu_card.Beside("cuda").read()
+    assert asked == [False]
+    assert gpu_around._others([(10**9, 5)], computes=False) == [{"pid": 10**9, "memory": 5}]
+    assert gpu_around._others([(os.getpid(), 5)], computes=False) == []
