@@ -79,7 +79,8 @@ def test_x_may_have_any_strides_and_no_rows():
         ({"norm": torch.zeros(1)}, r"norm is \[1\]; it has to be \[64\]"),
         ({"out": torch.bfloat16}, "out is torch.bfloat16; y is torch.float32 like x, or torch.float32"),
         ({"x": torch.zeros(M, K).to_sparse()}, "x is laid out as torch.sparse_coo; quant_linear takes strided tensors"),
-        ({"w": pack(torch.zeros(2, N, 68, dtype=torch.uint8), "Q8_0")}, "w has 2 experts; quant_linear multiplies by one"),
+        ({"w": pack(torch.zeros(2, N, 68, dtype=torch.uint8), "Q8_0")}, "w has 2 experts; quant_linear multiplies by one weight"),
+        ({"w": pack(torch.zeros(0, N, 68, dtype=torch.uint8), "Q8_0")}, "w has 0 experts; quant_linear multiplies by one weight"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
