@@ -186,3 +186,12 @@ def test_that_weights_are_expanded_is_said_once_for_a_format(monkeypatch):
         warnings.simplefilter("error")
         for w in (weight("Q8_0", 7, 256), weight("Q4_K", k=256)):
             ops.quant_linear(x, w)
+
+
+def test_where_the_warning_is_an_error_each_call_fails_and_not_the_first_alone(monkeypatch):
+    monkeypatch.setattr(quant, "_EXPANDED", set())
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match="quant_linear expands"):
+                ops.quant_linear(torch.zeros(1, 256), weight("Q4_K", N, 256))
