@@ -52,7 +52,8 @@ def tune(
     if (n is None) != (k is None) or (n is not None and shapes is not None):
         raise LanewiseError("one shape is --n with --k, and several are --shapes 4096x4096,1024x2048")
     found = ((n, k),) if n is not None and k is not None else shapes_of(shapes) if shapes is not None else _usual()
-    formats = tuple(LAYOUTS) if fmt and fmt.strip().lower() == "all" else tuple(name.strip() for name in fmt.split(",")) if fmt else ()
+    asked = [name.strip() for name in fmt.split(",")] if fmt is not None else []
+    formats = tuple(LAYOUTS) if asked and asked[0].lower() == "all" and len(asked) == 1 else tuple(asked)
     types = dtype or ("bf16" if formats else "bf16,f16")
     rows, dtypes = numbers("--m", m), tuple(known(name.strip()).name for name in types.split(","))
     kind = QUANT if formats else LINEAR

@@ -21,10 +21,12 @@ def wants_gradient(*args: Any) -> bool:
 
 
 def require_tensors(op: str, needed: Sequence[str], **operands: Any) -> None:
-    """Raises ShapeError for an operand that is no tensor; those that are not `needed` may be None."""
+    """Raises ShapeError for an operand that is no tensor, or a nested one; those that are not `needed` may be None."""
     for name, t in operands.items():
         if not isinstance(t, Tensor) and (t is not None or name in needed):
             raise ShapeError(f"{name} is a {type(t).__name__}; {op} takes torch tensors")
+        if isinstance(t, Tensor) and t.is_nested:  # torch asks those for a kernel of their own, in front of every other check
+            raise ShapeError(f"{name} is a nested tensor; {op} takes strided tensors")
 
 
 def require_types(x: Tensor, out: torch.dtype | None) -> None:

@@ -69,7 +69,7 @@ def _run(
     grad: bool = False,
 ) -> Tensor:
     _shape(x, w, ids, weights, out)
-    if check and not ids.is_cuda:
+    if check and not ids.is_cuda and not ids.is_meta:
         _require_experts(ids, w)
     asked = problem(x, w, ids, out, grad)
     y: Tensor = dispatch.run(asked, x, w, ids, weights, out, constant_w, ids_ready, asked=asked)

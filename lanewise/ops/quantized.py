@@ -102,8 +102,8 @@ def _in_full(
 
 def _shape(x: Tensor, w: QuantWeight, bias: Tensor | None, residual: Tensor | None, norm: Tensor | None, out: torch.dtype | None) -> tuple[int, ...]:
     """The shape of y. Raises ShapeError or DeviceError, in words, for operands that do not fit together."""
-    if w.experts:
-        raise ShapeError(f"w has {w.experts} experts; quant_linear multiplies by one")
+    if w.tiles.dim() == 4:  # also where there are no experts: a kernel would read past the end of nothing
+        raise ShapeError(f"w has {w.experts} experts; quant_linear multiplies by one weight, and grouped_linear by experts")
     if x.dim() < 1 or x.shape[-1] != w.k:
         raise ShapeError(f"x is {of(x)} and w {w.format} [{w.rows}, {w.k}]; they have to be [..., k] and [n, k] with one k")
     require_types(x, out)

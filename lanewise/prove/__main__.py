@@ -82,6 +82,8 @@ def _here(op: str, device: str, interpret: bool, names: tuple[str, ...], part: t
     # torch and Triton are set up by now, which the modules of the ops import
     ops = [(import_module(f"lanewise.prove.{name}"), checks) for key, (name, checks) in _OPS.items() if op in (key, "all")]
     every = [(run, module.guarded) for module, _ in ops for run in module.runs(where, interpret)]
+    if not every:
+        raise click.UsageError(f"nothing of {op} runs on {device}; its kernel needs a card, or --interpret")
     chosen = [(run, guarded) for run, guarded in every if not names or {str(run), str(run.case)} & set(names)]
     unknown = set(names) - {name for run, _ in chosen for name in (str(run), str(run.case))}
     if unknown:

@@ -173,3 +173,9 @@ def test_a_table_that_is_there_keeps_its_rows_of_other_problems(tmp_path):
     assert (ran.exit_code, "is a table of something else: triton 0" in ran.stderr, f"{FAST}" in ran.stdout) == (2, True, True)
     path.write_text("no table")
     assert "is no table of configurations" in CliRunner().invoke(app, [*words, "--m", "1"]).stderr
+
+
+@pytest.mark.parametrize("name", ["", "Q4_K,", "all,Q4_K"])
+def test_a_name_of_no_format_does_not_tune_something_else(name):
+    ran = CliRunner().invoke(app, ["tune", "--format", name])
+    assert (ran.exit_code, "has no layout for GPUs" in ran.stderr) == (2, True)

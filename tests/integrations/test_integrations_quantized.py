@@ -61,6 +61,26 @@ def test_state_of_tiles_that_mean_something_else_is_refused(fmt, n, gated):
         layer.load_state_dict(state)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_state_that_is_refused_leaves_the_layer_as_it_was(strict):
+    """Whoever goes on after the error would multiply by another format's bytes; and tiles alone do not say what they are."""
+    state = nn.QuantLinear(raw_of("Q4_0", 10, K), "Q4_0").state_dict()
+    layer = torch.nn.Sequential(nn.QuantLinear(raw_of("IQ4_NL", 10, K), "IQ4_NL"))
+    before = layer[0].tiles.clone()
+    for given in ({f"0.{name}": value for name, value in state.items()}, {"0.tiles": state["tiles"]}):
+        with pytest.raises(FormatError, match=r"the state is of a layer with .*; this one has {'format': 'IQ4_NL'"):
+            layer.load_state_dict(given, strict=strict)
+        assert torch.equal(layer[0].tiles, before)
+    assert layer.load_state_dict({}, strict=False).missing_keys == ["0.tiles", "0._extra_state"]
+
+
+def test_the_bias_of_a_layer_that_was_trained_does_not_ask_for_a_gradient():
+    """With one, every call outside of no_grad would take the path that expands the weights."""
+    layer = nn.QuantLinear(raw_of("Q4_0", N, K), "Q4_0", torch.nn.Linear(K, N).bias)
+    assert not layer(torch.randn(M, K)).requires_grad
+    assert [*layer.parameters()] == []
+
+
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
@@ -70,6 +90,8 @@ def test_state_of_tiles_that_mean_something_else_is_refused(fmt, n, gated):
         ((torch.zeros(2, 34, dtype=torch.uint8), "F16"), FormatError, "F16"),
         ((torch.zeros(2, 34, dtype=torch.uint8), "Q8_0", torch.zeros(3)), ShapeError, r"bias is \[3\]; it has to be \[2\]"),
         ((torch.zeros(2, 34, dtype=torch.uint8), "Q8_0", 1.0), ShapeError, r"bias is float; it has to be \[2\]"),
+        ((torch.zeros(2, 34, dtype=torch.uint8), "Q8_0", torch.zeros(2).long()), ShapeError, r"bias is torch\.int64 on cpu; .* on cpu like raw"),
+        ((torch.zeros(2, 34, dtype=torch.uint8), "Q8_0", torch.zeros(2).to("meta")), ShapeError, r"bias is torch\.float32 on meta; .* on cpu like"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

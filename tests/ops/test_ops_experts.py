@@ -11,7 +11,7 @@ from lanewise import dispatch, ops
 from lanewise.contract import Tolerance
 from lanewise.errors import DeviceError, ShapeError
 from lanewise.kernels.gpu import device, experts, quant
-from lanewise.kernels.gpu.quant_pack import pack
+from lanewise.kernels.gpu.quant_pack import QuantWeight, pack
 
 T, TOP, E, N, K = 5, 2, 4, 3, 64
 IDS = torch.tensor([[0, 2], [2, 2], [0, 3], [3, 0], [2, 0]], dtype=torch.int32)  # expert 1 has no rows, and one token an expert twice
@@ -142,3 +142,28 @@ def test_a_kernel_gets_what_was_asked_and_the_order_pays_from_many_pairs_on(monk
         assert all(a is b or a.data_ptr() == b.data_ptr() for a, b in zip((args[0], args[2], args[3]), (x, ids, weights), strict=True))
         assert (named["out"], named["constant_w"], named["ids_ready"], named["ordered"]) == (torch.float32, True, True, tokens == 100)
         assert (named["config"].body, str(named["arch"])) == ("dots", "gfx1100")
+
+
+def test_on_meta_tensors_a_gradient_may_be_wanted_too():
+    packed, _ = made(gated=True)
+    meta = QuantWeight(packed.format, packed.n, packed.k, packed.gated, packed.tiles.to("meta"))
+    for own in (False, True):
+        x = torch.empty(T, *[TOP] * own, K, device="meta", requires_grad=True)
+        y = ops.grouped_linear(x, meta, IDS.to("meta"), torch.empty(T, TOP, device="meta"))
+        assert (y.shape, y.device.type) == ((T, TOP, N), "meta")
+        y.sum().backward()
+        assert x.grad.shape == x.shape
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused_by_each_op():
+    packed, w = made(dtype=torch.float32)
+    x = torch.nested.nested_tensor([torch.zeros(T, K)])
+    calls = {
+        "linear": lambda: ops.linear(x, w[0]),
+        "quant_linear": lambda: ops.quant_linear(x, pack(raw_of("Q8_0", N, K), "Q8_0")),
+        "grouped_linear": lambda: ops.grouped_linear(x, packed, IDS),
+    }
+    for op, call in calls.items():
+        with pytest.raises(ShapeError, match=f"x is a nested tensor; {op} takes strided tensors"):
+            call()

@@ -79,7 +79,8 @@ def test_x_may_have_any_strides_and_no_rows():
         ({"norm": torch.zeros(1)}, r"norm is \[1\]; it has to be \[64\]"),
         ({"out": torch.bfloat16}, "out is torch.bfloat16; y is torch.float32 like x, or torch.float32"),
         ({"x": torch.zeros(M, K).to_sparse()}, "x is laid out as torch.sparse_coo; quant_linear takes strided tensors"),
-        ({"w": pack(torch.zeros(2, N, 68, dtype=torch.uint8), "Q8_0")}, "w has 2 experts; quant_linear multiplies by one"),
+        ({"w": pack(torch.zeros(2, N, 68, dtype=torch.uint8), "Q8_0")}, "w has 2 experts; quant_linear multiplies by one weight"),
+        ({"w": pack(torch.zeros(0, N, 68, dtype=torch.uint8), "Q8_0")}, "w has 0 experts; quant_linear multiplies by one weight"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -185,3 +186,12 @@ def test_that_weights_are_expanded_is_said_once_for_a_format(monkeypatch):
         warnings.simplefilter("error")
         for w in (weight("Q8_0", 7, 256), weight("Q4_K", k=256)):
             ops.quant_linear(x, w)
+
+
+def test_where_the_warning_is_an_error_each_call_fails_and_not_the_first_alone(monkeypatch):
+    monkeypatch.setattr(quant, "_EXPANDED", set())
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match="quant_linear expands"):
+                ops.quant_linear(torch.zeros(1, 256), weight("Q4_K", N, 256))

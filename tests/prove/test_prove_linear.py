@@ -116,6 +116,7 @@ def test_a_case_is_run_again_by_its_name(tmp_path):
         (["--device", "meta"], "it takes cpu, cuda, or cuda:1"),
         (["--device", "cuda:7"], "there is no device cuda:7: PyTorch sees 0 GPUs here"),
         (["--device", "cuda", "--interpret"], "--interpret runs on the CPU"),
+        (["--op", "act_quant"], "nothing of act_quant runs on cpu; its kernel needs a card, or --interpret"),
         (["--part", "0", "0"], "--part is 0 0; it takes I N with I from 0 to N - 1"),
         (["--part", "-1", "2"], "--part is -1 2"),
         (["--part", "7", "3"], "--part is 7 3"),

@@ -28,6 +28,11 @@ _EXTENT = Guard(
     lambda p: p.m < _MOST_PAIRS and p.n <= _MOST_N and p.k <= _MOST_K,
     lambda p: f"m={p.m}, n={p.n}, k={p.k}; the kernel takes m below {_MOST_PAIRS}, n up to {_MOST_N} and k up to {_MOST_K}",
 )
+_FUSED = Guard(
+    "fused",
+    lambda p: set(p.fused) <= {"gated"},
+    lambda p: f"{', '.join(part for part in p.fused if part != 'gated')} would be fused; grouped_linear has gated weights and the router's",
+)
 
 
 def problem(x: "Tensor", w: "QuantWeight", expert_ids: "Tensor", out: "torch.dtype | None" = None, grad: bool = False) -> Problem:
@@ -93,17 +98,19 @@ def _blas(
     ids, out = expert_ids.reshape(-1), out or x.dtype
     rows, share = x.reshape(x.shape[:-1].numel(), w.k), 1 if x.dim() == 3 else expert_ids.shape[1]
     y = torch.full((len(ids), w.n), torch.nan, dtype=out, device=x.device)
-    for e in torch.unique(ids).tolist():
+    for e in range(w.experts) if ids.is_meta else torch.unique(ids).tolist():
         if 0 <= e < w.experts:
-            pairs = torch.nonzero(ids == e).flatten()
+            pairs = torch.arange(len(ids), device=x.device) if ids.is_meta else torch.nonzero(ids == e).flatten()
             expert = expand(QuantWeight(w.format, w.n, w.k, w.gated, w.tiles[e]), x.dtype)
             y[pairs] = chain(rows[pairs // share], expert, gated=w.gated, out=out)
     y = y.reshape(*expert_ids.shape, w.n)
     return y if weights is None else (y.float() * weights[..., None].float()).to(out)
 
 
-_GUARDS = (GPU, TRITON, _FORMAT, _BLOCKS, OUT, _EXTENT, GRAD, _SOME, X_INNER)
+_GUARDS = (GPU, TRITON, _FORMAT, _BLOCKS, _FUSED, OUT, _EXTENT, GRAD, _SOME, X_INNER)
 # They are asked first, whichever room was imported first.
 _rest = dispatch.kernels("grouped_linear")
-dispatch.register(Kernel("grouped_blas", "grouped_linear", _blas, (TENSORS, _FORMAT, _BLOCKS), body="blas"), before=_rest[0].name if _rest else None)
+dispatch.register(
+    Kernel("grouped_blas", "grouped_linear", _blas, (TENSORS, _FORMAT, _BLOCKS, _FUSED), body="blas"), before=_rest[0].name if _rest else None
+)
 dispatch.register(Kernel("grouped_quant", "grouped_linear", _quant, _GUARDS, "QUANT_GEMV", "gpu", _note), before="grouped_blas")

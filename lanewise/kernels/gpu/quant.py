@@ -180,10 +180,10 @@ def _warn(asked: Problem) -> None:
     key = (asked.op, str(asked.arch), str(asked.format))
     if key in _EXPANDED:
         return
-    _EXPANDED.add(key)
     refusals = (kernel.refusal(asked) for kernel in dispatch.kernels(asked.op) if kernel.body == "gpu")
     reasons = "; ".join(dict.fromkeys(refusal.why for refusal in refusals if refusal))
     warnings.warn(f"{asked.op} expands {asked.format} weights to {asked.dtype} at every call on {asked.arch}: {reasons}", stacklevel=2)
+    _EXPANDED.add(key)  # behind the words: where they are an error, the call fails every time
 
 
 _GUARDS = (GPU, TRITON, _FORMAT, _BLOCKS, OUT, _EXTENT, GRAD)

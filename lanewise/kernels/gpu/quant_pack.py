@@ -36,6 +36,10 @@ class QuantWeight:
 
     def __post_init__(self) -> None:
         layout, t = layout_of(self.format), self.tiles
+        if self.format != layout.format:  # in small letters; whoever compares names finds the format's own
+            object.__setattr__(self, "format", layout.format)
+        if not isinstance(self.gated, bool) or not isinstance(self.n, int) or not isinstance(self.k, int):
+            raise ShapeError(f"{self.format}: n={self.n!r}, k={self.k!r}, gated={self.gated!r}; they have to be two whole numbers, and True or False")
         if self.n < 0 or self.k < 0 or self.k % get(self.format).block:
             raise ShapeError(
                 f"{self.format}: n={self.n}, k={self.k}; both are at least 0, and k is a whole number of blocks of {get(self.format).block}"
@@ -84,6 +88,8 @@ def pack(raw: torch.Tensor, fmt: str, gated: bool = False) -> QuantWeight:
     rows, row_bytes = raw.shape[-2:]
     if row_bytes % form.nbytes:
         raise FormatError(f"{form.name}: a row of {row_bytes} bytes is not a whole number of blocks of {form.nbytes} bytes")
+    if not isinstance(gated, bool):
+        raise ShapeError(f"{form.name}: gated={gated!r}; it has to be True or False")
     if gated and rows % 2:
         raise ShapeError(f"{form.name}: {rows} rows of gated weights; they are n gates and then n ups")
     n, k = rows // 2 if gated else rows, row_bytes // form.nbytes * form.block

@@ -27,6 +27,7 @@ def refusal(target="gfx1100", kernel="grouped_quant", **more):
         ({"format": None}, "(format): the problem names no format of the weights"),
         ({"format": "F16"}, f"(format): F16 is no block format, and linear multiplies it; the kernel takes {', '.join(LAYOUTS)}"),
         ({"k": 288}, "(blocks): k=288 is not a whole number of blocks of 256 weights, as Q4_K has them"),
+        ({"fused": ("norm", "gated", "residual")}, "(fused): norm, residual would be fused; grouped_linear has gated weights and the router's"),
         ({"k": 0}, "(reduction): k=0; the kernel adds up at least one block"),
         ({"out": "f16"}, "(out): y is f16; the kernel stores bf16 or f32"),
         ({"m": 2**24}, "(extent): m=16777216, n=64, k=256; the kernel takes m below 16777216, n up to 524280 and k up to 8388608"),

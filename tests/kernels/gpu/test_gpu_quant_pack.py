@@ -213,3 +213,14 @@ def test_tiles_that_are_not_the_weights_are_refused():
 def test_a_name_in_small_letters_is_the_format():
     packed = pack(random_raw("Q6_K", 3, 1), "q6_k")
     assert (packed.format, packed.layout, packed.device) == ("Q6_K", LAYOUTS["Q6_K"], torch.device("cpu"))
+    same = QuantWeight("q6_k", packed.n, packed.k, False, packed.tiles)
+    assert same.format == "Q6_K"
+
+
+def test_sizes_that_are_no_whole_numbers_and_a_gated_that_is_neither_are_refused():
+    packed = pack(random_raw("Q6_K", 4, 1), "Q6_K")
+    for change in ({"n": 4.0}, {"k": "256"}, {"gated": "no"}, {"gated": 1}):
+        with pytest.raises(ShapeError, match="they have to be two whole numbers, and True or False"):
+            replace(packed, **change)
+    with pytest.raises(ShapeError, match="gated='no'; it has to be True or False"):
+        pack(random_raw("Q6_K", 4, 1), "Q6_K", "no")
