@@ -189,6 +189,6 @@ def _warn(asked: Problem) -> None:
 _GUARDS = (GPU, TRITON, _FORMAT, _BLOCKS, OUT, _EXTENT, GRAD)
 # They are asked first, whichever room was imported first.
 _rest = dispatch.kernels("quant_linear")
-dispatch.register(Kernel("quant_blas", "quant_linear", _blas, (TENSORS, _FORMAT, _BLOCKS), body="blas"), before=_rest[0].name if _rest else None)
+dispatch.register(Kernel("quant_blas", "quant_linear", _blas, (TENSORS, _FORMAT, _BLOCKS, OUT), body="blas"), before=_rest[0].name if _rest else None)
 dispatch.register(Kernel("quant_gemm", "quant_linear", _gemm, _GUARDS, "QUANT_GEMM", "gpu"), before="quant_blas")
 dispatch.register(Kernel("quant_gemv", "quant_linear", _gemv, (*_GUARDS, _SOME, X_INNER, _TABLE), "QUANT_GEMV", "gpu", _note), before="quant_gemm")
