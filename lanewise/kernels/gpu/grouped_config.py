@@ -20,5 +20,6 @@ def default(arch: Arch, pairs: int, experts: int, k: int) -> tuple[QuantConfig, 
     held = 2 if arch.mma16 else 1  # tiles of a warp: dots need registers for tokens
     while warps < STRANDS and held * warps < blocks:
         warps *= 2
-    config = QuantConfig("tiles", warps, held, 8) if arch.mma16 else QuantConfig("dots", warps, held, 4)
+    tokens = 1 if arch.dot4 is None else 4  # where bytes are multiplied one by one, several do not fit into the registers
+    config = QuantConfig("tiles", warps, held, 8) if arch.mma16 else QuantConfig("dots", warps, held, tokens)
     return config, pairs > max(_FEW, _REREAD * experts)

@@ -189,7 +189,7 @@ def test_only_a_constant_w_is_read_before_the_wait(row):
 # Of every table, body, type and number of tokens the first row.
 MEASURED = {
     f"{t.key['target']} {one.dtype} m={one.m} {one.config.body}": (TARGETS[t.key["target"]], one)
-    for t in table._shipped()
+    for t in table._shipped(table.LINEAR)
     for one in reversed(t.rows)
     if one.config.body != "blas" and one.m in (1, 4, 16)
 }
