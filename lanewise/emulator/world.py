@@ -1,0 +1,28 @@
+"""What waves share: memory, LDS, scratch, and who counts what they do."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from lanewise.emulator.memory import Buffer, Bytes, Memory
+from lanewise.emulator.registers import Array
+from lanewise.emulator.shared import Shared
+from lanewise.isa.assembly import Instruction
+
+__all__ = ["Measure", "World"]
+
+
+class Measure(Protocol):
+    """Whoever wants to know of every access: the instruction, where (a buffer, or None for LDS), indices, bytes of each, active lanes (None: all)."""
+
+    def access(self, one: Instruction, buffer: Buffer | None, index: Array, width: int, mask: Array | None, stores: bool) -> None: ...
+
+
+@dataclass(slots=True)
+class World:
+    """scratch: of every lane of every wave, `scratch_size` bytes each, or None"""
+
+    memory: Memory
+    shared: Shared
+    measure: Measure | None = None
+    scratch: Bytes | None = None
+    scratch_size: int = 0
