@@ -32,7 +32,7 @@ def verify(bundle: Bundle, repo: Path | None = None, documents: Sequence[Path] =
         checkout = Repo(repo)
         reasons += check_repo(bundle, checkout)
         if not bundle.is_record:
-            reasons += check_recompiled(bundle.manifest)
+            reasons += check_recompiled(bundle.manifest, checkout)
     return list(dict.fromkeys(reasons + check_documents(documents, [bundle])))
 
 

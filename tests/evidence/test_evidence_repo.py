@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from support.bundles import ARMS, CALL, good, good_command, refigured, without_witness, witnessed_again, written
+from support.bundles import ARMS, CALL, COMPILERS, good, good_command, refigured, without_witness, witnessed_again, written
 
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import digest, sources
@@ -52,12 +52,18 @@ def at(repo, manifest=None):
     made["commit"]["id"] = git(repo, "rev-parse", "HEAD")
     made["sources"] = sources(repo / "lanewise")
     if made["kind"] == "command":
+        for arm in made["arms"].values():
+            arm["witness"] = [{**one, "code": code_of(one["kernels"], one["isa"])} for one in arm["witness"]]
         packaged(made, package_digest(made["sources"]))
     for arm in made["arms"].values():
         if made["kind"] == "kernel":
-            code = b"".join(f"{kernel.name} for {arm['witness']['isa']}".encode() for kernel in kernels_of(CALL))
-            arm["artifact"] = digest(code)
+            arm["artifact"] = code_of([kernel.name for kernel in kernels_of(CALL)], arm["witness"]["isa"])
     return made
+
+
+def code_of(names, isa):
+    """The hash of what the compiler that stands in makes of kernels."""
+    return digest("".join(f"{name} for {isa}" for name in names).encode())
 
 
 def packaged(made, package, *arms):
@@ -155,6 +161,16 @@ def test_machine_code_that_compiling_does_not_give_now_is_refused(tmp_path, repo
     assert (reason.code, "llvm 1.0 there" in reason.found) == ("recompile", True)
 
 
+def test_machine_code_of_a_command_that_compiling_does_not_give_now_is_refused_with_every_hash_made_again(tmp_path, repo, monkeypatch):
+    monkeypatch.setattr(recompile, "versions", lambda: COMPILERS)
+    manifest = at(repo, good_command())
+    manifest["arms"]["b"]["witness"][0]["code"] = digest(b"another kernel")
+    witnessed_again(manifest)
+    (reason,) = reasons(tmp_path, refigured(manifest), repo)
+    assert (reason.code, reason.where, reason.found) == ("artifact", "arms.b.witness[0].code", digest(b"another kernel"))
+    assert verify(open_bundle(tmp_path / "run")) == []  # without a checkout nothing is compiled
+
+
 def test_the_compiler_itself_gives_the_hash_that_a_run_wrote(tmp_path, repo, monkeypatch):
     stand_in, real = recompile.compile_object, ISAS[ARMS["b"]]
     monkeypatch.setattr(recompile, "compile_object", lambda kernel, isa: (compile_object if isa == real else stand_in)(kernel, isa))
@@ -176,7 +192,7 @@ def test_inputs_too_large_to_draw_again_are_not_drawn(tmp_path, repo):
     assert {"recompile", "problem"} <= codes(tmp_path, refigured(manifest), repo)
 
 
-def test_an_arm_that_is_a_commit_has_the_files_of_that_commit(tmp_path, repo):
+def test_an_arm_that_is_a_commit_has_the_files_version_and_code_of_that_commit(tmp_path, repo, monkeypatch):
     manifest = at(repo, good_command())
     commit, files = git(repo, "rev-parse", "HEAD"), git(repo, "ls-tree", "-r", "--full-tree", "HEAD")
     arm = manifest["arms"]["b"]
@@ -187,6 +203,20 @@ def test_an_arm_that_is_a_commit_has_the_files_of_that_commit(tmp_path, repo):
     packaged(manifest, digest(b"another package"), "b")
     assert codes(tmp_path, manifest, repo) == {"source"}
     packaged(manifest, package_digest(manifest["sources"]), "b")
+    monkeypatch.setattr(recompile, "versions", lambda: COMPILERS)
+    ran, others = arm["witness"], recompile.sources
+    arm["witness"] = [{**one, "code": digest(b"another kernel")} for one in ran]
+    witnessed_again(manifest)
+    (reason,) = reasons(tmp_path, manifest, repo)
+    assert (reason.code, reason.where, "only its own Lanewise" in reason.expected) == ("recompile", "arms.b.witness[0].code", True)
+    monkeypatch.setattr(recompile, "sources", lambda: sources(repo / "lanewise"))
+    assert codes(tmp_path, manifest, repo) == {"artifact"}
+    monkeypatch.setattr(recompile, "sources", others)
+    arm["witness"] = [{**one, "lanewise": "9.9"} for one in ran]
+    witnessed_again(manifest)
+    assert codes(tmp_path, manifest, repo) == {"versions"}
+    arm["witness"] = ran
+    witnessed_again(manifest)
     arm["artifact"] = digest(b"other files")
     assert codes(tmp_path, manifest, repo) == {"artifact"}
     arm["spec"]["commit"] = "--help"
