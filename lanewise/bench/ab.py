@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lanewise import settings
 from lanewise.backends import Progress
 from lanewise.bench import stats
 from lanewise.bench.around import GPU_RULE, RULE, look
+from lanewise.bench.gpu_beside import Beside
 from lanewise.bench.inputs import Inputs, Place
 from lanewise.bench.lock import held
 from lanewise.bench.manifest import stamped
@@ -24,9 +25,6 @@ from lanewise.bench.process import NO_WITNESS, Ran, common, digest_of, output_of
 from lanewise.bench.rounds import BOOTSTRAP, measure, most_rounds
 from lanewise.bench.trees import Tree, commit_id, tree_of
 from lanewise.errors import DeviceError, EvidenceError
-
-if TYPE_CHECKING:
-    from lanewise.bench.gpu_card import Beside
 
 __all__ = ["DEVICES", "Command", "CommandPlan", "bench_commands"]
 
@@ -217,18 +215,12 @@ def _output(key: str, done: Ran, pattern: str | None) -> str | None:
     return found
 
 
-def _beside(device: str) -> "Beside | None":
+def _beside(device: str) -> Beside | None:
     """The GPU that is watched; None where it is the processor."""
-    if device == _CPU:
-        return None
-    try:
-        from lanewise.bench.gpu_card import Beside  # loads PyTorch
-    except ImportError as error:
-        raise DeviceError(f"to watch {device} takes PyTorch, which knows the GPUs: {error}; pip install 'lanewise[gpu]' brings it") from None
-    return Beside(device)
+    return None if device == _CPU else Beside(device)
 
 
-def _around(gpu: "Beside | None") -> dict[str, Any]:
+def _around(gpu: Beside | None) -> dict[str, Any]:
     """As for a kernel, but with the memory of the commands: the most that any so far has had."""
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {**look(), "peak_memory": most, **({"gpu": gpu.read()} if gpu else {})}

@@ -57,7 +57,7 @@ def _files(found: Mapping[str, Any]) -> Iterator[Reason]:
         where = f"inputs.files.{name[:100]}"
         if any(_is_under(name, word) for word in declared):
             if one["after"] != one["sha256"]:
-                yield Reason("input-changed", where, f"{one['sha256'][:12]} after the run too, as it was declared", shown(one["after"])[:13])
+                yield Reason("input-changed", where, f"{one['sha256'][:12]} after the run too, as it was declared", (one["after"] or "nothing")[:12])
         elif name not in named:
             yield Reason("inputs", where, "a file that is declared or that a command names", "neither")
 
