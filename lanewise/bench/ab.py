@@ -26,11 +26,11 @@ from lanewise.bench.rounds import BOOTSTRAP, measure, most_rounds
 from lanewise.bench.trees import Tree, commit_id, tree_of
 from lanewise.errors import DeviceError, EvidenceError
 
-__all__ = ["DEVICES", "Command", "CommandPlan", "bench_commands"]
+__all__ = ["DEVICES", "WARMUP", "Command", "CommandPlan", "bench_commands"]
 
 DEVICES = re.compile(r"cpu|cuda(:[0-9]{1,4})?")  # that a run locks and watches
 
-_WARMUP = 1  # run of each command before the first round
+WARMUP = 1  # run of each command before the first round
 _CPU = "cpu"  # what is locked and watched when nobody says
 _LONGEST = 86_400.0  # seconds of one run
 _LEAST, _MOST = 1e-100, 1e100  # of a metric: a ratio of two is a number
@@ -124,7 +124,7 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
         stated = {
             "pairs": plan.pairs,
             "most_rounds": most_rounds(plan.pairs),
-            "warmup": _WARMUP,
+            "warmup": WARMUP,
             "seed": seed,
             "rule": GPU_RULE if gpu else RULE,
             "bootstrap": BOOTSTRAP,

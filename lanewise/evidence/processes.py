@@ -29,6 +29,9 @@ def check_process(where: str, process: Mapping[str, Any], arm: Mapping[str, Any]
     # A commit brings its own package, which --repo looks at; all else is the package that measured.
     if arm["spec"].get("commit") is None:
         yield from _measured(where, process, found)
+    for field in ("kernels", "phases"):
+        if process[field] != sorted(set(process[field])):
+            yield Reason("witness", f"{where}.{field}", "each once, in order", shown(process[field]))
     if not process["kernels"] or bool(process["phases"]) != is_model:
         yield Reason("witness", where, "kernels that ran and, of a model, in which phases", "none" if is_model else "phases without a model")
     if (process["isa"] is None) != (process["code"] is None):

@@ -79,7 +79,7 @@ def good_command() -> dict[str, Any]:
         "--timeout",
         "600",
     ]
-    plan = _plan() | {"metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0, "output": None, "device": "cpu"}
+    plan = _plan() | {"warmup": 1, "metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0, "output": None, "device": "cpu"}
     command += ["--file", "prompt.txt"]
     inputs = {"declared": ["prompt.txt"], "files": {"prompt.txt": {"bytes": 9, "sha256": digest(b"?"), "after": digest(b"?")}}}
     question = f"Which gives the lower {plan['metric']}: {SHELL['a']} or {SHELL['b']}?"
