@@ -8,6 +8,7 @@ import resource
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,7 +103,7 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
     if (plan.a.shell, sorted(plan.a.env), commits["a"]) == (plan.b.shell, sorted(plan.b.env), commits["b"]):
         raise EvidenceError("a and b are the same command, at the same commit, with the same variables; there is nothing to compare")
     gpu = _beside(plan.device)
-    with held(f"cuda:{gpu.index}" if gpu else _CPU):
+    with held(f"cuda:{gpu.index}" if gpu else _CPU), gpu or nullcontext():
         trees = {key: tree_of(found, here) if found else None for key, found in commits.items()}
         _differ(plan, trees)
         argv = {key: _argv(arm, trees[key]) for key, arm in arms.items()}

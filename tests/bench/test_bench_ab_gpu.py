@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -131,6 +132,48 @@ def test_the_card_that_a_process_told_of_is_looked_at_where_it_lies():
     told = json.loads(json.dumps(gpu_card.answer("cuda")))
     assert told["place"] == {"uuid": "0-1", "pci_domain_id": 0, "pci_bus_id": 1, "pci_device_id": 0}
     assert (told["index"], told["gpu"]["name"], told["versions"]["torch"]) == (0, NAME, torch.__version__)
+
+
+def test_what_holds_the_clock_down_while_commands_run_is_in_the_reading_behind_them_and_in_no_other(monkeypatch):
+    bits = [["idle"]]
+    monkeypatch.setattr(gpu_beside, "_BETWEEN", 0.002)
+    seen = SimpleNamespace(driver=None, read=lambda: {"throttle": list(bits[0]), "processes": []})
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: seen)
+    with gpu_beside.Beside("cuda") as beside:
+        assert beside.read()["throttle"] == ["idle"]
+        bits[0] = ["heat", "sync boost", "power cap"]
+        time.sleep(0.1)
+        bits[0] = ["idle"]
+        time.sleep(0.05)
+        assert beside.read()["throttle"] == ["idle", "power cap", "heat"]
+        assert beside.read()["throttle"] == ["idle"]
+        bits[0] = ["heat"]
+        time.sleep(0.05)
+        assert beside.read()["throttle"] == ["heat"]
+    assert not beside._looking.is_alive()
+
+
+def test_a_gpu_that_tells_no_reasons_is_not_said_to_have_none(monkeypatch):
+    seen = SimpleNamespace(driver=None, read=lambda: {"throttle": None, "processes": None})
+    monkeypatch.setattr(gpu_beside, "_BETWEEN", 0.001)
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: seen)
+    with gpu_beside.Beside("cuda") as beside:
+        time.sleep(0.02)
+        assert beside.read() == {"throttle": None, "processes": None}
+
+
+def test_a_gpu_that_was_held_down_only_while_a_command_ran_leaves_its_round_out(monkeypatch, tmp_path):
+    """The third sample's process says that it runs by a file."""
+    busy = tmp_path / "busy"
+    quiet = {"clock_mhz": 1980, "memory_clock_mhz": 1, "temperature": 40, "power": 1.0, "processes": []}
+    seen = SimpleNamespace(driver=None, read=lambda: {**quiet, "throttle": ["power cap"] if busy.exists() else ["idle"]})
+    monkeypatch.setattr(gpu_beside, "_BETWEEN", 0.005)
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: seen)
+    hot = "n=$(cat count || true)x; echo $n > count; if [ $n = xxxx ]; then touch busy; sleep 0.2; rm busy; fi; echo value 1"
+    found = bench_commands(plan(a=hot))
+    marked = [one["left_out"] for one in found["rounds"] if one["left_out"]]
+    assert marked == ["the GPU was slowed down: power cap"]
+    assert not busy.exists()
 
 
 LISTED = [{"pid": 7, "memory": 1}, {"pid": 8, "memory": None}]
