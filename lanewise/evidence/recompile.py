@@ -14,13 +14,14 @@ from lanewise.bench.problem import Call
 from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.evidence.claims import call_of
 from lanewise.evidence.cpu_kernels import MOST_HEAD, kernel_named
+from lanewise.evidence.elsewhere import asked_of
 from lanewise.evidence.ran import has_processes, processes_of
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.repo import KERNELS, Repo
 from lanewise.kernels.cpu.compile import compile_object
 from lanewise.kernels.cpu.isa import ISAS, Isa, runnable
 
-__all__ = ["check_recompiled"]
+__all__ = ["check_recompiled", "code_of_process"]
 
 _COMPILERS = ("llvm", "llvmlite")
 _MOST = {"M": 16, "HALVES": 2, "WARPS": 32, "ROWS": 1024, "TILE": 32768, "AHEAD": 16, "STAGES": 8, "GROUPS": 16}  # as Config has them
@@ -31,11 +32,14 @@ _MOST_HELD = 512  # tokens of a quantized kernel times the tiles that they meet 
 _MOST_BYTES = 1 << 30  # of inputs that are made again
 
 
-def check_recompiled(found: Mapping[str, Any], repo: Repo | None = None) -> list[Reason]:
-    """Reasons where compiling now, or drawing the inputs now, gives something else. Compiles with the Lanewise that runs this; repo: where arms
-    that are commits are looked up."""
+def check_recompiled(found: Mapping[str, Any], repo: Repo | None = None, *, run_commits: bool = False) -> list[Reason]:
+    """Reasons where compiling now, or drawing the inputs now, gives something else. Compiles with the Lanewise that runs this.
+
+    repo: where arms that are commits are looked up; run_commits: whether such an arm with other kernels is compiled by its own Lanewise, which
+    runs code of the repository
+    """
     if has_processes(found):
-        return [reason for name in ("a", "b") for reason in _processes(name, found, repo)]
+        return [reason for name in ("a", "b") for reason in _processes(name, found, repo, run_commits)]
     if found["kind"] != "kernel":
         return []
     try:
@@ -45,30 +49,36 @@ def check_recompiled(found: Mapping[str, Any], repo: Repo | None = None) -> list
     return [*(reason for name in ("a", "b") for reason in _code(name, found, call)), *_drawn(found, call)]
 
 
-def _processes(name: str, found: Mapping[str, Any], repo: Repo | None) -> Iterator[Reason]:
-    """The code of each process of a command: its kernels are found by their names, or as they are described."""
+def _processes(name: str, found: Mapping[str, Any], repo: Repo | None, run_commits: bool) -> Iterator[Reason]:
     arm = found["arms"][name]
+    commit = str(arm["spec"].get("commit") or "")
     for i, process in enumerate(processes_of(arm)):
         where = f"arms.{name}.witness[{i}]"
-        if process["code"] is None:
-            continue
-        if "compiled" in process:
-            row = arch.TARGETS.get(str(process["isa"]))
-            if row is None or not row.is_gpu:
-                yield Reason("recompile", f"{where}.isa", "the row of one GPU", repr(process["isa"])[:64])
-                continue
-            there = process.get("compiler", {}).get("triton")
-            wrong = _triton((f"{where}.code", f"{where}.compiled"), process["compiled"], row, process["code"], there)
-        else:
-            wrong = _by_name(where, process, found)
-        if wrong and (commit := arm["spec"].get("commit")) is not None and repo and _other_kernels(str(commit), repo):
-            words = f"the kernels of {str(commit)[:12]}, which only its own Lanewise compiles: verify where it is checked out"
-            wrong = Reason("recompile", f"{where}.code", words, "other kernels here")
+        wrong = code_of_process(where, process, found["versions"])
+        if wrong and repo and _other_kernels(commit, repo):
+            if run_commits:
+                wrong = asked_of(commit, repo, where, process, found["versions"])
+            else:
+                words = f"the kernels of {commit[:12]}, which only its own Lanewise compiles; --run-commits runs it"
+                wrong = Reason("recompile", f"{where}.code", words, "other kernels here")
         if wrong:
             yield wrong
 
 
-def _by_name(where: str, process: Mapping[str, Any], found: Mapping[str, Any]) -> Reason | None:
+def code_of_process(where: str, process: Mapping[str, Any], versions: Mapping[str, str]) -> Reason | None:
+    """What speaks against the code of a process: its kernels are found by their names, or as they are described. versions: of the bundle"""
+    if process["code"] is None:
+        return None
+    if "compiled" not in process:
+        return _by_name(where, process, versions)
+    row = arch.TARGETS.get(str(process["isa"]))
+    if row is None or not row.is_gpu:
+        return Reason("recompile", f"{where}.isa", "the row of one GPU", repr(process["isa"])[:64])
+    there = process.get("compiler", {}).get("triton")
+    return _triton((f"{where}.code", f"{where}.compiled"), process["compiled"], row, process["code"], there)
+
+
+def _by_name(where: str, process: Mapping[str, Any], versions: Mapping[str, str]) -> Reason | None:
     kernels = {name: kernel for name in process["kernels"] if (kernel := kernel_named(name)) is not None}
     isas = _isas(process["isa"])
     if not isas or not kernels:
@@ -76,8 +86,7 @@ def _by_name(where: str, process: Mapping[str, Any], found: Mapping[str, Any]) -
     now = [digest(b"".join(compile_object(kernels[name], isa) for name in sorted(kernels))) for isa in isas]
     if process["code"] in now:
         return None
-    there = process.get("compiler") or found["versions"]
-    if other := _other_compilers(there):
+    if other := _other_compilers(process.get("compiler") or versions):
         return Reason("recompile", f"{where}.code", "the compiler that was measured", other)
     return Reason("artifact", f"{where}.code", f"{now[0]}, for {process['isa']}", process["code"])
 
@@ -85,7 +94,7 @@ def _by_name(where: str, process: Mapping[str, Any], found: Mapping[str, Any]) -
 def _other_kernels(commit: str, repo: Repo) -> bool:
     """Whether the kernels of a commit are others than those of the Lanewise that runs this."""
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        return False  # refused already
+        return False  # no commit, or refused already
     there, here = repo.hashes(commit), sources()
     return {path: there[path] for path in there if path.startswith(KERNELS)} != {path: here[path] for path in here if path.startswith(KERNELS)}
 

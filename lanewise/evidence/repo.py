@@ -1,8 +1,10 @@
 """What a repository says of a bundle: whether its commit is there, and whether its sources are that commit's and still the same."""
 
 import hashlib
+import io
 import re
 import subprocess
+import tarfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -64,6 +66,14 @@ class Repo:
     def listing(self, commit: str) -> bytes:
         """Every file of a commit with its hash, as git lists them."""
         return self._git("ls-tree", "-r", "--full-tree", commit) or b""
+
+    def export(self, commit: str, folder: str) -> None:
+        """Write the package as it is at a commit into a folder. Raises EvidenceError for a commit without one."""
+        packed = self._git("archive", "--format=tar", commit, f"{_PACKAGE}/")
+        if packed is None:
+            raise EvidenceError(f"{self.path}: commit {commit[:12]} has no {_PACKAGE}/ that git could write out")
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="data")
 
     def text(self, commit: str, path: str) -> str:
         return (self._git("show", f"{commit}:{path}") or b"").decode(errors="replace")

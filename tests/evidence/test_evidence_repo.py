@@ -8,7 +8,8 @@ from support.bundles import ARMS, CALL, COMPILERS, good, good_command, refigured
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import digest, sources
 from lanewise.errors import EvidenceError
-from lanewise.evidence import open_bundle, recompile, verify
+from lanewise.evidence import elsewhere, open_bundle, recompile, verify
+from lanewise.evidence.repo import Repo
 from lanewise.kernels.cpu.compile import compile_object
 from lanewise.kernels.cpu.isa import ISAS
 from lanewise.witness import package_digest
@@ -208,7 +209,11 @@ def test_an_arm_that_is_a_commit_has_the_files_version_and_code_of_that_commit(t
     arm["witness"] = [{**one, "code": digest(b"another kernel")} for one in ran]
     witnessed_again(manifest)
     (reason,) = reasons(tmp_path, manifest, repo)
-    assert (reason.code, reason.where, "only its own Lanewise" in reason.expected) == ("recompile", "arms.b.witness[0].code", True)
+    assert (reason.code, reason.where, "only its own Lanewise compiles; --run-commits" in reason.expected) == (
+        "recompile",
+        "arms.b.witness[0].code",
+        True,
+    )
     monkeypatch.setattr(recompile, "sources", lambda: sources(repo / "lanewise"))
     assert codes(tmp_path, manifest, repo) == {"artifact"}
     monkeypatch.setattr(recompile, "sources", others)
@@ -221,6 +226,49 @@ def test_an_arm_that_is_a_commit_has_the_files_version_and_code_of_that_commit(t
     assert codes(tmp_path, manifest, repo) == {"artifact"}
     arm["spec"]["commit"] = "--help"
     assert "commit" in codes(tmp_path, manifest, repo)
+
+
+ITS_OWN = """
+from collections import namedtuple
+Reason = namedtuple("Reason", "code where expected found")
+def code_of_process(where, process, versions):
+    assert versions["lanewise"] == "0.1.0"
+    return None if process["code"] == "%s" else Reason("%s", where + ".code", "its own", "another")
+"""
+
+
+@pytest.mark.parametrize(
+    ("written_there", "code", "given"),
+    [(ITS_OWN % ("1" * 64, "artifact"), "1", set()), (ITS_OWN % ("1" * 64, "artifact"), "2", {"artifact"}), (None, "1", {"recompile"})],
+    ids=["its own code", "another code", "a commit that cannot say"],
+)
+def test_an_arm_that_is_a_commit_with_other_kernels_is_compiled_by_its_own_lanewise_where_that_is_wanted(tmp_path, repo, written_there, code, given):
+    if written_there:
+        (repo / "lanewise/evidence").mkdir()
+        (repo / "lanewise/evidence/__init__.py").touch()
+        (repo / "lanewise/evidence/recompile.py").write_text(written_there)
+        git(repo, "add", ".")
+        git(repo, "commit", "--quiet", "-m", "says it")
+    manifest = at(repo, good_command())
+    commit, files = git(repo, "rev-parse", "HEAD"), git(repo, "ls-tree", "-r", "--full-tree", "HEAD")
+    arm = manifest["arms"]["b"]
+    arm["spec"]["commit"], arm["artifact"] = commit, digest(files.encode())
+    arm["label"] += f" at {commit[:12]}"
+    manifest["question"] = manifest["question"].removesuffix("?") + f" at {commit[:12]}?"
+    arm["witness"][0]["code"] = code * 64
+    witnessed_again(manifest)
+    bundle = open_bundle(written(tmp_path / "run", manifest))
+    assert {reason.code for reason in verify(bundle, repo, run_commits=True)} == given
+    assert {reason.code for reason in verify(bundle, repo)} == {"recompile"}
+
+
+def test_a_reason_of_another_commit_that_is_none_here_is_refused(tmp_path, repo):
+    (repo / "lanewise/evidence").mkdir()
+    (repo / "lanewise/evidence/recompile.py").write_text(ITS_OWN % ("1" * 64, "nonsense"))
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "says it")
+    with pytest.raises(EvidenceError, match="gives a reason 'nonsense'"):
+        elsewhere.asked_of(git(repo, "rev-parse", "HEAD"), Repo(repo), "here", {"code": "2"}, {"lanewise": "0.1.0"})
 
 
 def test_a_command_that_runs_lanewise_is_stale_when_any_of_it_changed(tmp_path, repo):
