@@ -1,7 +1,7 @@
 """What a process says that it ran: each field changed in turn, with every hash, figure and seal made again, and refused all the same."""
 
 import pytest
-from support.bundles import OPS, PROCESS, good_command, one_process, refigured, sampled, written
+from support.bundles import OPS, PROCESS, good_command, one_process, refigured, sampled, witnessed_again, written
 from support.small import SMALL
 
 from lanewise.backends.cpu.program import kernels_of
@@ -109,6 +109,17 @@ def test_code_of_triton_without_the_kernels_that_it_was_made_of_is_refused(tmp_p
     for arm in manifest["arms"].values():
         del arm["witness"][0]["compiled"]
     assert "witness" in codes(tmp_path, manifest)
+
+
+def test_a_kernel_of_triton_that_ran_on_a_gpu_without_a_hash_of_its_code_is_refused(tmp_path):
+    for kernels, refused in ((["skinny"], {"witness"}), (["blas"], set())):
+        manifest = on_a_card()
+        for name in "ab":
+            bare = {field: value for field, value in OPS.items() if field not in ("compiler", "compiled")}
+            manifest["arms"][name]["witness"] = [{"lanewise": "0.1.0", "package": PROCESS[name]["package"], **bare, "isa": None, "code": None}]
+            manifest["arms"][name]["witness"][0]["kernels"] = kernels
+        witnessed_again(manifest)
+        assert codes(tmp_path, manifest) == refused
 
 
 @pytest.mark.parametrize(
