@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lanewise import arch, dispatch, settings
-from lanewise.bench.gpu_code import ARMS
 from lanewise.evidence.cpu_kernels import kernel_named
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
@@ -13,7 +12,7 @@ from lanewise.kernels.cpu.isa import ISAS
 from lanewise.kernels.gpu import experts, linear, quant  # noqa: F401  (importing them fills the registry)
 from lanewise.witness import package_digest
 
-__all__ = ["check_process"]
+__all__ = ["check_process", "without_code"]
 
 # Settings whose value a process itself shows.
 _SHOWN = {settings.SETTINGS[name].variable: name.removeprefix("CPU_").lower() for name in ("CPU_ISA", "DEVICE", "THREADS")}
@@ -60,6 +59,8 @@ def _measured(where: str, process: Mapping[str, Any], found: Mapping[str, Any]) 
     compiler = process.get("compiler", {})
     if bool(compiler) != (process["code"] is not None):
         yield Reason("witness", f"{where}.compiler", "what compiled the code, where there is some", shown(compiler))
+    if ran := without_code(process):
+        yield Reason("witness", f"{where}.code", f"the hash of the machine code of {', '.join(ran)}", "null")
     for name, version in compiler.items():
         if version != (there := found["versions"].get(name, version)):
             yield Reason("versions", f"{where}.compiler.{name[:64]}", f"{there}, that of the bundle", shown(version))
@@ -67,6 +68,12 @@ def _measured(where: str, process: Mapping[str, Any], found: Mapping[str, Any]) 
     for name in process["kernels"]:
         if name not in known and (process["code"] is None or kernel_named(name) is None):
             yield Reason("witness", f"{where}.kernels", "kernels that there are", shown(name))
+
+
+def without_code(process: Mapping[str, Any]) -> list[str]:
+    """The kernels of Triton that ran on a GPU, where no hash of their code is told."""
+    bodies = {kernel.name for kernel in dispatch.kernels() if kernel.body == "gpu"}
+    return sorted(bodies & {*process["kernels"]}) if process["device"] != _CPU and process["code"] is None else []
 
 
 def _on_processor(where: str, process: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Reason]:
@@ -99,9 +106,6 @@ def _on_card(where: str, process: Mapping[str, Any], found: Mapping[str, Any]) -
         yield Reason("machine", f"{where}.isa", "the row of a GPU in `lanewise targets`", shown(isa))
     if isa is not None and process["device"] == _CPU:
         yield Reason("witness", f"{where}.device", f"a GPU, as its kernels are compiled for {isa}", shown(process["device"]))
-    bodies = {kernel.name for op in ARMS for kernel in dispatch.kernels(op) if kernel.body == "gpu"}
-    if process["device"] != _CPU and isa is None and (ran := sorted(bodies & {*process["kernels"]})):
-        yield Reason("witness", f"{where}.code", f"the hash of the machine code of {', '.join(ran)}", "null")
     if isinstance(card, dict) and process["device"] != _CPU:
         for name, said, right in (("device", process["device"], card.get("name")), ("isa", isa, card.get("row"))):
             if said is not None and said != right:

@@ -13,6 +13,7 @@ from typing import Any
 from lanewise.bench.manifest import digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence.bundle import Bundle
+from lanewise.evidence.processes import without_code
 from lanewise.evidence.ran import processes_of
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
@@ -22,6 +23,7 @@ __all__ = ["KERNELS", "Repo", "check_repo"]
 
 _GIT_SECONDS = 60
 _PACKAGE = "lanewise"
+_TELLS_CODE = f"{_PACKAGE}/launched.py"  # in a commit whose processes tell the code of Triton kernels
 # What the machine code of a kernel and the bytes that it reads are made of; for a model also how it becomes a step.
 KERNELS = (f"{_PACKAGE}/kernels/", f"{_PACKAGE}/formats/", f"{_PACKAGE}/arch.py")
 _OF_GPUS = (f"{_PACKAGE}/kernels/gpu/", f"{_PACKAGE}/ops/", f"{_PACKAGE}/dispatch.py", f"{_PACKAGE}/arch.py")
@@ -142,6 +144,8 @@ def _arms(manifest: Mapping[str, Any], repo: Repo) -> list[Reason]:
             reasons.append(Reason("source", f"arms.{name}.witness", f"the package of {str(commit)[:12]}", "another package"))
         elif said := {process["lanewise"] for process in processes_of(arm)} - {_written(repo, str(commit))}:
             reasons.append(Reason("versions", f"arms.{name}.witness", f"the version of {str(commit)[:12]}", ", ".join(sorted(said))[:100]))
+        elif repo.text(str(commit), _TELLS_CODE) and any(map(without_code, processes_of(arm))):
+            reasons.append(Reason("witness", f"arms.{name}.witness", f"the machine code of kernels, which {str(commit)[:12]} tells", "null"))
     return reasons
 
 

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from support.bundles import ARMS, CALL, COMPILERS, good, good_command, refigured, without_witness, witnessed_again, written
+from support.bundles import ARMS, CALL, COMPILERS, OPS, good, good_command, refigured, sampled, without_witness, witnessed_again, written
 
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import digest, sources
@@ -65,6 +65,16 @@ def at(repo, manifest=None):
 def code_of(names, isa):
     """The hash of what the compiler that stands in makes of kernels."""
     return digest("".join(f"{name} for {isa}" for name in names).encode())
+
+
+def at_commit(repo, made, name):
+    """An arm is the checkout's commit, and the last one that the question names."""
+    commit, files = git(repo, "rev-parse", "HEAD"), git(repo, "ls-tree", "-r", "--full-tree", "HEAD")
+    arm = made["arms"][name]
+    arm["spec"]["commit"], arm["artifact"] = commit, digest(files.encode())
+    arm["label"] += f" at {commit[:12]}"
+    made["question"] = made["question"].removesuffix("?") + f" at {commit[:12]}?"
+    return made
 
 
 def packaged(made, package, *arms):
@@ -194,12 +204,8 @@ def test_inputs_too_large_to_draw_again_are_not_drawn(tmp_path, repo):
 
 
 def test_an_arm_that_is_a_commit_has_the_files_version_and_code_of_that_commit(tmp_path, repo, monkeypatch):
-    manifest = at(repo, good_command())
-    commit, files = git(repo, "rev-parse", "HEAD"), git(repo, "ls-tree", "-r", "--full-tree", "HEAD")
+    manifest = at_commit(repo, at(repo, good_command()), "b")
     arm = manifest["arms"]["b"]
-    arm["spec"]["commit"], arm["artifact"] = commit, digest(files.encode())
-    arm["label"] += f" at {commit[:12]}"
-    manifest["question"] = manifest["question"].removesuffix("?") + f" at {commit[:12]}?"
     assert codes(tmp_path, manifest, repo) == set()
     packaged(manifest, digest(b"another package"), "b")
     assert codes(tmp_path, manifest, repo) == {"source"}
@@ -228,6 +234,22 @@ def test_an_arm_that_is_a_commit_has_the_files_version_and_code_of_that_commit(t
     assert "commit" in codes(tmp_path, manifest, repo)
 
 
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_commit_that_tells_the_code_of_gpu_kernels_has_it_in_its_arm(tmp_path, repo, tells):
+    if tells:
+        (repo / "lanewise/launched.py").write_text("z = 1\n")
+        git(repo, "add", ".")
+        git(repo, "commit", "--quiet", "-m", "tells it")
+    manifest = at_commit(repo, at(repo, good_command()), "b")
+    bare = {field: value for field, value in OPS.items() if field not in ("compiler", "compiled")} | {"isa": None, "code": None}
+    manifest["arms"]["b"]["witness"] = [{"lanewise": "0.1.0", "package": package_digest(manifest["sources"]), **bare}]
+    for sample in sampled(manifest, "b"):
+        sample["output"] = None
+    manifest["arms"]["b"]["output"] = None
+    witnessed_again(manifest)
+    assert codes(tmp_path, refigured(manifest), repo) == ({"witness"} if tells else set())
+
+
 ITS_OWN = """
 from collections import namedtuple
 Reason = namedtuple("Reason", "code where expected found")
@@ -249,12 +271,8 @@ def test_an_arm_that_is_a_commit_with_other_kernels_is_compiled_by_its_own_lanew
         (repo / "lanewise/evidence/recompile.py").write_text(written_there)
         git(repo, "add", ".")
         git(repo, "commit", "--quiet", "-m", "says it")
-    manifest = at(repo, good_command())
-    commit, files = git(repo, "rev-parse", "HEAD"), git(repo, "ls-tree", "-r", "--full-tree", "HEAD")
+    manifest = at_commit(repo, at(repo, good_command()), "b")
     arm = manifest["arms"]["b"]
-    arm["spec"]["commit"], arm["artifact"] = commit, digest(files.encode())
-    arm["label"] += f" at {commit[:12]}"
-    manifest["question"] = manifest["question"].removesuffix("?") + f" at {commit[:12]}?"
     arm["witness"][0]["code"] = code * 64
     witnessed_again(manifest)
     bundle = open_bundle(written(tmp_path / "run", manifest))
