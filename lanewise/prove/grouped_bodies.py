@@ -43,8 +43,8 @@ def by_default(ordered: bool | None = None) -> GroupedBody:
 
     def body(**arguments: Any) -> torch.Tensor:
         w, ids = arguments["w"], arguments["ids"]
-        config, usual = default(target(ids.device), ids.numel(), w.experts, w.k)
-        return grouped_with(config, usual if ordered is None else ordered)(**arguments)
+        config = default(target(ids.device), ids.numel(), w.experts, w.k)
+        return grouped_with(config.cut, config.ordered if ordered is None else ordered)(**arguments)
 
     return body
 
@@ -57,7 +57,7 @@ def alone_by(config: QuantConfig | None) -> Alone:
         from lanewise.kernels.gpu.quant_gemv import quant_gemv
 
         arch = target(x.device)
-        cut = config or default(arch, 1, 1, w.k)[0]
+        cut = config or default(arch, 1, 1, w.k).cut
         a = act_quant(x, w.layout.activation, arch=arch)
         return quant_gemv(a, w, out=out, constant_w=False, config=replace(cut, tokens=8 if cut.body == "tiles" else 1), arch=arch)
 
