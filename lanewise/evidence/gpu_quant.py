@@ -32,10 +32,6 @@ def check_quantized(where: str, compiled: list[Any], problem: Mapping[str, Any],
         return
     for name, signature, constants in kernels:
         yield from _as_the_problem(where, name, signature, constants, problem, layout)
-        right = -(-int(problem["k"]) // BLOCK)
-        written = [constants.get(one, 1) for one in ("TILES", "W", "SPLITS")]  # tiles that a warp goes over without a loop, or 0
-        if name == _TILES and written[0] and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
-            yield Reason("witness", where, f"TILES, W and SPLITS for {right} blocks", shown(written))
 
 
 def check_grouped(where: str, compiled: list[Any], problem: Mapping[str, Any], arm: Mapping[str, Any]) -> Iterator[Reason]:
@@ -79,6 +75,10 @@ def _as_the_problem(
     right, blocks = -(-int(problem["k"]) // BLOCK), constants.get("BLOCKS")
     if blocks and blocks != right:
         yield Reason("witness", where, f"a kernel of {right} blocks", shown(blocks))
+    written = [constants.get(one, 1) for one in ("TILES", "W", "SPLITS")]  # tiles that a warp goes over without a loop, or 0
+    products = name in (_TILES, _GROUPED)
+    if products and written[0] and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
+        yield Reason("witness", where, f"TILES, W and SPLITS for {right} blocks", shown(written))
 
 
 def _constants(name: str, layout: Layout) -> dict[str, Any]:

@@ -168,6 +168,9 @@ SMALL: tuple[GroupedCase, ...] = (
     GroupedCase("Q6_K", 4, 2, 4, 18, 5 * TILE, "twice", out="f32", values="exact"),
     GroupedCase("Q2_K", 3, 2, 3, 7, 4 * TILE, dtype="f32", out="f32", gated=True, own=True, weights="f32"),
     GroupedCase("IQ4_XS", 2, 2, 3, 16, 8 * TILE, gated=True, values="bytes", long=True),
+    GroupedCase(
+        "Q5_0", 9, 1, 2, 5, 34 * TILE, "one", out="f32", device_only="as many tiles as are no longer written out are minutes in the interpreter"
+    ),
 )
 
 

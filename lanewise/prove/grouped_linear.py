@@ -57,7 +57,8 @@ def runs(device: torch.device, interpret: bool) -> Iterator[GroupedRun | Grouped
     for turn, (body, cuts) in enumerate(CUTS.items()):
         if body == "tiles" and not target(device).mma16:
             continue
-        for i, case in enumerate(SMALL if device.type != "cpu" else SMALL[turn :: len(CUTS)]):
+        here = [case for case in SMALL if not case.device_only]
+        for i, case in enumerate(SMALL if device.type != "cpu" else here[turn :: len(CUTS)]):
             # there every cut is tried on one case, beside the first
             chosen = cuts if device.type != "cpu" else (cuts[0], *[c for c in cuts[1:] if c[0].warps > 1][i::2])
             yield GroupedRun(case, f"grouped {body}, {len(chosen)} cuts", tuple(grouped_with(*cut) for cut in chosen), alone_by(chosen[-1][0]))

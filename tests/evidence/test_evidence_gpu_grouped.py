@@ -84,6 +84,11 @@ def a_shorter_k(m):
     constant(m, 1, "BLOCKS", 2)
 
 
+def fewer_tiles_than_k_has(m):
+    constant(m, 1, "BLOCKS", 0)
+    constant(m, 1, "W", 1)
+
+
 def a_fused_gate(m):
     constant(m, 1, "GATED", True)
 
@@ -138,9 +143,9 @@ def no_description(m):
 
 
 WITNESS = (
-    another_formats_codes, a_shorter_k, a_fused_gate, the_routers_weights, a_row_for_each_pair, pairs_in_order_whose_rows_are_not,
-    rows_in_order_whose_pairs_are_not, ids_that_were_waited_for, ids_that_were_not, another_activation, x_that_was_quantized_before, a_wide_result,
-    another_ops_arm, a_switch_that_was_not_thrown, no_description,
+    another_formats_codes, a_shorter_k, fewer_tiles_than_k_has, a_fused_gate, the_routers_weights, a_row_for_each_pair,
+    pairs_in_order_whose_rows_are_not, rows_in_order_whose_pairs_are_not, ids_that_were_waited_for, ids_that_were_not, another_activation,
+    x_that_was_quantized_before, a_wide_result, another_ops_arm, a_switch_that_was_not_thrown, no_description,
 )  # fmt: skip
 
 
