@@ -20,7 +20,7 @@ from lanewise.bench.arms import Arm, Named
 from lanewise.bench.around import GPU_RULE, look
 from lanewise.bench.gpu_around import watch
 from lanewise.bench.gpu_card import card_facts, gpu_versions
-from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, artifact, blas_artifact, described, recorded
+from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, blas_artifact
 from lanewise.bench.gpu_operands import Operands, operands
 from lanewise.bench.gpu_probes import GpuLimits
 from lanewise.bench.kernel import KernelPlan, probed
@@ -32,6 +32,7 @@ from lanewise.contract import Problem
 from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu import experts, linear, quant  # noqa: F401  (importing them fills the registry)
+from lanewise.launched import artifact, described, recorded
 
 __all__ = ["Cuda"]
 

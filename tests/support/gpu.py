@@ -15,6 +15,7 @@ import torch
 
 from lanewise import dispatch
 from lanewise.bench import replay
+from lanewise.bench.gpu_card import answer
 from lanewise.kernels.gpu.quant_expand import expand
 from lanewise.kernels.gpu.quant_pack import QuantWeight
 from lanewise.prove.quant_exact import quantized as quantized_x
@@ -140,7 +141,8 @@ def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, A
         patch.setattr(torch.cuda, name, value)
     for module in ("cuda", "tune"):
         patch.setattr(f"lanewise.bench.{module}.Gpu", Gpu)
-    for module in ("cuda", "gpu_card"):
+    patch.setattr("lanewise.bench.gpu_beside.asked", answer)
+    for module in ("cuda", "gpu_beside"):
         patch.setattr(f"lanewise.bench.{module}.watch", lambda given, computes=True: SimpleNamespace(driver=DRIVER, read=lambda: dict(quiet)))
     patch.setattr("lanewise.kernels.gpu.device.named", lambda device: (ROW.name, NAME))
     patch.setattr("lanewise.bench.gpu_probes.read_all", lambda *args: None)
