@@ -31,7 +31,7 @@ from lanewise.bench.replay import TYPES, Gpu, gpu_index
 from lanewise.contract import Problem
 from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.kernels.gpu import device as devices
-from lanewise.kernels.gpu import linear, quant  # noqa: F401  (importing them fills the registry)
+from lanewise.kernels.gpu import experts, linear, quant  # noqa: F401  (importing them fills the registry)
 from lanewise.launched import artifact, described, recorded
 
 __all__ = ["Cuda"]
@@ -66,7 +66,7 @@ class Cuda:
     def check(self, plan: KernelPlan) -> tuple[Named, Named]:
         call = plan.call
         if call.op not in ARMS or call.dtype not in TYPES:
-            raise LanewiseError(f"{call} on {plan.device}; what is measured there is {' or '.join(ARMS)} in {' or '.join(TYPES)}")
+            raise LanewiseError(f"{call} on {plan.device}; what is measured there is {', '.join(ARMS)} in {' or '.join(TYPES)}")
         if plan.threads is not None:
             raise EvidenceError(f"{plan.threads} threads were asked for; on a GPU there are none to choose")
         arms = ARMS[call.op]

@@ -33,7 +33,8 @@ class GpuArm:
 
 _QUANT = ("QUANT_GEMV", "QUANT_GEMM")
 # By op and label. `quantized` is the kernel of `quant` on an x that was quantized before, and `blas` beside it the product of weights that were
-# expanded before: what somebody without these kernels would run.
+# expanded before: what somebody without these kernels would run. Of experts `grouped` knows that the ids lie there, as
+# those do that a kernel of torch wrote in front of the one that quantizes x; `late` does not.
 ARMS: dict[str, dict[str, GpuArm]] = {
     "linear": {"skinny": GpuArm("linear", "gpu", ("SKINNY",), "1"), "blas": GpuArm("linear", "blas", ("SKINNY",), "0")},
     "quant_linear": {
@@ -41,6 +42,11 @@ ARMS: dict[str, dict[str, GpuArm]] = {
         "blas": GpuArm("linear", "blas", ("SKINNY",), "0"),
         "quantized": GpuArm("quant_linear", "gpu", _QUANT, "1"),
         "expand": GpuArm("quant_linear", "blas", _QUANT, "0", expands=True),
+    },
+    "grouped_linear": {
+        "grouped": GpuArm("grouped_linear", "gpu", ("QUANT_GEMV",), "1"),
+        "blas": GpuArm("linear", "blas", ("SKINNY",), "0"),
+        "late": GpuArm("grouped_linear", "gpu", ("QUANT_GEMV",), "1"),
     },
 }
 EXPANDER = "lanewise/kernels/gpu/quant_expand.py"  # the source of what an arm that expands runs beside the vendor's library

@@ -239,9 +239,10 @@ _SECOND_PLAN = _COMMAND_PLAN | {"output": _maybe(_TEXT), "device": _TEXT}
 _PROBLEM = _object(
     {
         "op": _TEXT, "m": _WHOLE, "n": _WHOLE, "k": _WHOLE, "format": _TEXT, "dtype": _TEXT, "heads": _WHOLE, "kv_heads": _WHOLE,
+        "experts": _WHOLE, "top": _WHOLE, "active": _WHOLE,
         "phase": _among("decode", "prefill"), "bytes": _WHOLE, "operations": _WHOLE,
     },
-    optional=("format", "dtype", "heads", "kv_heads"),
+    optional=("format", "dtype", "heads", "kv_heads", "experts", "top", "active"),
 )  # fmt: skip
 _WITNESS = _object({"kernel": _TEXT, "body": _TEXT, "isa": _TEXT, "calls": _WHOLE, "m": _WHOLE})
 _PROCESS = _object(

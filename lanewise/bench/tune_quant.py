@@ -35,6 +35,7 @@ class Quantized:
 
     kind = QUANT
     blas = QuantConfig("blas")
+    instead = True
 
     def __init__(self, gpu: Gpu, row: Arch, names: Sequence[str], rows: Sequence[int], dtype: str) -> None:
         self.names = self.explored_names = names

@@ -28,7 +28,7 @@ def check_command(found: Mapping[str, Any]) -> list[Reason]:
 
 def _kernel(words: list[str], found: Mapping[str, Any]) -> Iterator[Reason]:
     problem, plan, arms = found["problem"], found["plan"], found["arms"]
-    sizes = ("m", "n", "k", "heads", "kv_heads", "format", "dtype")
+    sizes = ("m", "n", "k", "heads", "kv_heads", "experts", "top", "format", "dtype")
     truth = {f"--{name.replace('_', '-')}": problem[name] for name in sizes if name in problem}
     truth |= {"--pairs": plan["pairs"], "--seed": plan["seed"], "--threads": plan["threads"], "--sample-ms": f"{plan['min_seconds'] * 1e3:g}"}
     truth |= {"--ab": f"{arms['a']['label']},{arms['b']['label']}", "--device": arms["a"]["spec"].get("device")}

@@ -184,7 +184,7 @@ def _isas(name: str) -> list[Isa]:
 
 
 def _drawn(found: Mapping[str, Any], call: Call) -> Iterator[Reason]:
-    if (needed := call.facts()["bytes"]) > _MOST_BYTES:
+    if (needed := call.facts()["bytes"] + call.idle_bytes) > _MOST_BYTES:
         yield Reason("recompile", "inputs.sha256", f"at most {_MOST_BYTES} bytes to draw again", str(needed))
         return
     for name, array in call.inputs(found["plan"]["seed"]).items():

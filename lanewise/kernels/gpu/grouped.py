@@ -22,7 +22,7 @@ from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
 from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
-from lanewise.kernels.gpu.quant_gemv import _LANES, _dot, _gathered, _strand, _tree
+from lanewise.kernels.gpu.quant_gemv import _LANES, _UNROLLED, _dot, _gathered, _strand, _tree
 from lanewise.kernels.gpu.quant_pack import QuantWeight
 
 __all__ = ["grouped"]
@@ -89,9 +89,10 @@ def _launch(
     interpreted = bool(triton.knobs.runtime.interpret)
     mma, wide = config.body == "tiles", config.warps
     tiles, strands = -(-blocks // wide), STRANDS // wide
-    # a multiple of the strands, so that a held tile always belongs to the same
-    ahead = tiles if config.ahead >= tiles else min(tiles, max(1, config.ahead // strands) * strands)
-    last = max(0, -(-(tiles - ahead) // ahead)) * ahead
+    ahead = min(config.ahead, tiles)
+    unrolled = tiles * (1 if mma else tokens) <= _UNROLLED
+    if not unrolled:  # a multiple of the strands, so that a held tile always belongs to the same
+        ahead = max(1, ahead // strands) * strands
     pdl = arch.pdl and not interpreted
     late: dict[str, Any] = {"launch_pdl": True} if pdl else {}
     return _grouped[units, panels](
@@ -99,7 +100,7 @@ def _launch(
         *ids.stride(), *(weights.stride() if weights is not None else (0, 0)),
         CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
         SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT="plain" if interpreted else "mma" if mma else _dot(arch), W=wide, STRANDS=strands,
-        AHEAD=ahead, LOOP=tiles > ahead, LAST=last, BLOCKS=blocks if blocks % wide == 0 and tiles % ahead == 0 else 0, TOKENS=tokens,
+        AHEAD=ahead, TILES=tiles if unrolled else 0, BLOCKS=blocks if blocks % wide == 0 else 0, TOKENS=tokens,
         ORDERED=ordered, OWN=own, WEIGHTED=weights is not None, GATED=w.gated, PDL=pdl, EARLY=pdl and early and not ordered,
         num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **late,
     )  # fmt: skip
@@ -109,8 +110,8 @@ def _launch(
 def _grouped(xq, xd, xs, w, ids, places, weights, y, n, panels, blocks, experts, top, ids_row, ids_col, weights_row, weights_col,
              CODE: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
              SHIFT: tl.constexpr, RECORD: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr, W: tl.constexpr, STRANDS: tl.constexpr,
-             AHEAD: tl.constexpr, LOOP: tl.constexpr, LAST: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr, ORDERED: tl.constexpr,
-             OWN: tl.constexpr, WEIGHTED: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+             AHEAD: tl.constexpr, TILES: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr, ORDERED: tl.constexpr, OWN: tl.constexpr,
+             WEIGHTED: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Panel program_id(1) of one expert: for pair program_id(0), or of ORDERED for TOKENS pairs of an octet. EARLY: ids lie there from the start."""
     unit, panel = tl.program_id(0), tl.program_id(1)
     WHOLE: tl.constexpr = BLOCKS > 0
@@ -149,19 +150,23 @@ def _grouped(xq, xd, xs, w, ids, places, weights, y, n, panels, blocks, experts,
     totals = ()
     for _ in tl.static_range(STRANDS * PARTS):
         totals = totals + (tl.zeros((32, W, 4), tl.float32),)
-    if LOOP:  # as in quant_gemv
-        for start in tl.range(0, blocks - AHEAD * W, AHEAD * W, num_stages=1):
+    if TILES:  # as in quant_gemv
+        for i in tl.static_range(TILES):
+            if i + AHEAD < TILES:
+                block = (i + AHEAD) * W + side
+                held = held + held_tile(w_at + block * RECORD, lane, element, block < blocks, RECORD, VECTORS, SCALES, TAIL, WHOLE)
+            totals = _strand(totals, held, i, w_at, i * W + side, blocks, first, m, xq, xd, xs, lane, element,
+                             VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+    else:
+        for start in tl.range(0, blocks, AHEAD * W, num_stages=1):
             more, rest = totals, ()
             for i in tl.static_range(AHEAD):
                 block = start + i * W + side
                 later = block + AHEAD * W
                 rest = rest + held_tile(w_at + later * RECORD, lane, element, later < blocks, RECORD, VECTORS, SCALES, TAIL, False)
                 more = _strand(more, held, i, w_at, block, blocks, first, m, xq, xd, xs, lane, element,
-                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
             held, totals = rest, more
-    for i in tl.static_range(AHEAD):
-        totals = _strand(totals, held, i, w_at, LAST * W + i * W + side, blocks, first, m, xq, xd, xs, lane, element,
-                         VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
     for t in tl.static_range(PARTS):
         rows = tl.where(known, _gathered(_tree(totals, t, PARTS, STRANDS), W, GATED, MMA, DOT), float("nan"))
         r = 8 * t + tl.arange(0, 8)[:, None] if MMA else t + tl.arange(0, 1)[:, None]

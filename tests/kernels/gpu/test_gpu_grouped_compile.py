@@ -54,7 +54,7 @@ def built(row, case) -> Code:
     n, k = 768, 2048
     tiles = torch.empty(128, n // (8 if case.gated else 16), k // 256, LAYOUTS[case.format].record, dtype=torch.int32)
     w, ids, x = QuantWeight(case.format, n, k, case.gated, tiles), torch.zeros(16, 8, dtype=torch.int32), torch.empty(16, k, dtype=torch.bfloat16)
-    config, _ = default(row, ids.numel(), w.experts, k)
+    config = default(row, ids.numel(), w.experts, k).cut
     weights = None if case.gated else torch.empty(16, 8)
     call = functools.partial(grouped, out=torch.bfloat16, constant_w=case.early, ids_ready=case.early, ordered=case.ordered, config=config, arch=row)
     return compiled(row, lambda: call(x, w, ids, weights))[-1]
