@@ -6,7 +6,6 @@ from itertools import product
 
 from lanewise.arch import Arch
 from lanewise.errors import ShapeError
-from lanewise.formats import FORMATS
 
 __all__ = ["BODIES", "STRANDS", "QuantConfig", "candidates", "default"]
 
@@ -92,8 +91,8 @@ def candidates(arch: Arch, fmt: str, m: int, n: int, k: int) -> tuple[QuantConfi
 
 def _tiles(m: int, n: int, k: int) -> Iterator[QuantConfig]:
     blocks, panels = -(-k // 256), -(-n // 16)
-    for warps, splits, ahead, tokens in product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4), (8, 16, 32, 64)):
-        if warps * splits > STRANDS or warps * splits > 2 * blocks or tokens >= 2 * max(8, m) or (splits > 1 and panels > 264):
+    for warps, splits, ahead, tokens in product((1, 2, 4, 8), (1, 2), (1, 2, 3, 4), (8, 16, 32, 64)):
+        if warps * splits > STRANDS or warps * splits > 2 * blocks or tokens >= 2 * max(8, m) or (splits > 1 and panels > 132):
             continue
         tiles, strands = -(-blocks // (warps * splits)), STRANDS // (warps * splits)
         if ahead > max(tiles, 1) or (tiles > 16 and ahead % strands) or (ahead > 4 and (tokens > 8 or ahead < tiles)):
