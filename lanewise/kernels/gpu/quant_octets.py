@@ -138,9 +138,8 @@ def _tile(totals, held, x, VECTORS: tl.constexpr, SCALES: tl.constexpr, CODE: tl
     """Four totals, of rows g and 8 + g and in each of tokens 2c and 2c + 1, + the products of a tile with eight tokens."""
     WORDS: tl.constexpr = 4 * VECTORS  # where scales begin
     FLOAT: tl.constexpr = SCALE == "half" or SCALE == "half+min"
-    exact = ()
-    for e in tl.static_range(4):
-        exact = exact + (x[0] * 0,)
+    zero = x[0] * 0
+    exact = (zero, zero, zero, zero)
     for i in tl.static_range(4):
         low, high = (), ()
         for e in tl.static_range(4):

@@ -68,10 +68,10 @@ def one(xq, xd, xs, w, y, bias, residual, part, n, blocks, bias_row, bias_col, r
         for v in tl.static_range(OF_X):
             tile = tile + (x[i * OF_X + v],)
         for s in tl.static_range(STRANDS):
-            total = totals[s]
             if s == i % STRANDS:
-                total = _tile(total, tile, lane, VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, W, DOT)
-            more = more + (total,)
+                more = more + (_tile(totals[s], tile, lane, VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, W, DOT),)
+            else:
+                more = more + (totals[s],)
         totals = more
     y_rows = _gathered(tree(totals, 0, 1, STRANDS), W, GATED, DOT)
     if SPLITS > 1:
@@ -166,7 +166,7 @@ def _tile(total, held, lane, VECTORS: tl.constexpr, SCALES: tl.constexpr, CODE: 
 
 @triton.jit
 def _added(totals, a, x, other_x, W: tl.constexpr, DOT: tl.constexpr):
-    """Four sums + the dots of a unit's 32 columns of rows g and 8 + g with operands 2c and 2c + 1 of the eight: x has their first 16, other_x the rest."""
+    """Four sums + the dots of a unit's 32 columns of both rows with operands 2c and 2c + 1: x has their first 16, other_x the rest."""
     if DOT == "mma":
         totals = tl.inline_asm_elementwise(
             _ADDED, _ADDED_REGISTERS, [a[0], a[1], a[2], a[3], x, other_x, totals[0], totals[1], totals[2], totals[3]],
