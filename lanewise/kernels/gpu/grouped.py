@@ -17,6 +17,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.arch import Arch
 from lanewise.kernels.gpu.act_quant import Activations, act_quant
+from lanewise.kernels.gpu.grouped_one import grouped_one
 from lanewise.kernels.gpu.grouped_order import in_order
 from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
@@ -24,6 +25,7 @@ from lanewise.kernels.gpu.quant_codes import held_tile
 from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
 from lanewise.kernels.gpu.quant_gemv import _LANES, _UNROLLED, _dot, _gathered, _strand, _tree
 from lanewise.kernels.gpu.quant_pack import QuantWeight
+from lanewise.kernels.gpu.quant_threads import THREADS
 
 __all__ = ["grouped"]
 
@@ -54,6 +56,11 @@ def grouped(
         return y.fill_(float("nan"))
     own = x.dim() == 3
     flat = x.reshape(-1, w.k)
+    if not ordered and config.body == "tiles" and not w.layout.scale.startswith("half") and -(-w.tiles.shape[-2] // config.warps) <= _UNROLLED:
+        compiled = _launch_one(flat, w, expert_ids, weights, y, own=own, early=constant_w and ids_ready, config=config, arch=arch)
+        if compiled is not None and not triton.knobs.runtime.interpret:
+            checked(compiled, THREADS)
+        return y
     if ordered:
         order = in_order(expert_ids, w.experts)
         a = act_quant(flat, w.layout.activation, rows=order.pairs if own else order.pairs // top, arch=arch)
@@ -66,6 +73,34 @@ def grouped(
     if compiled is not None and config.body == "tiles" and not triton.knobs.runtime.interpret:
         checked(compiled, _LANES)
     return y
+
+
+def _launch_one(
+    x: torch.Tensor,
+    w: QuantWeight,
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
+    y: torch.Tensor,
+    *,
+    own: bool,
+    early: bool,
+    config: QuantConfig,
+    arch: Arch,
+) -> Any:
+    layout, wide = w.layout, config.warps
+    panels, blocks = w.tiles.shape[-3], w.tiles.shape[-2]
+    interpreted = bool(triton.knobs.runtime.interpret)
+    tiles = -(-blocks // wide)
+    pdl = arch.pdl and not interpreted
+    late: dict[str, Any] = {"launch_pdl": True} if pdl else {}
+    return grouped_one[ids.numel(), panels](
+        x, w.tiles, ids, y if weights is None else weights, y, w.n, panels, blocks, w.experts, y.shape[1], x.stride(0) if x.shape[0] > 1 else 0,
+        *ids.stride(), *(weights.stride() if weights is not None else (0, 0)),
+        CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
+        SHIFT=layout.shift, RECORD=layout.record, DOT="plain" if interpreted else "mma", W=wide, STRANDS=STRANDS // wide,
+        AHEAD=min(config.ahead, tiles), TILES=tiles, WHOLE=blocks % wide == 0, OWN=own, WEIGHTED=weights is not None, GATED=w.gated, PDL=pdl,
+        EARLY=pdl and early, num_warps=1 if interpreted else wide, **late,
+    )  # fmt: skip
 
 
 def _launch(
