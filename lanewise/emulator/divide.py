@@ -1,0 +1,84 @@
+"""The three instructions around which LLVM builds a correctly rounded division: scale, the last multiply-add scaled back, and the special cases.
+
+The rules are those of AMD's ISA guides (V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP), whose text has the scale of V_DIV_FMAS wrong: what V_DIV_SCALE
+multiplied by 2^64 has to be divided again, and the other way round.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lanewise.emulator.floats import fma64, odd_sum
+
+__all__ = ["fixup", "fmas", "scale"]
+
+Array = NDArray[Any]
+# (shift of the exponent, its mask, its bias, bits of a number, scale, exponents apart, smallest exponent) by size
+_SHAPE = {2: (10, 31, 15), 4: (23, 255, 127), 8: (52, 2047, 1023)}
+
+
+def _exponent(x: Array) -> Array:
+    """As it is stored: 0 of zero and denormals."""
+    shift, mask, _ = _SHAPE[x.dtype.itemsize]
+    kind: Any = {2: np.uint16, 4: np.uint32, 8: np.uint64}[x.dtype.itemsize]
+    return (x.view(kind) >> kind(shift)).astype(np.int32) & mask
+
+
+def scale(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """(a scaled, whether the quotient has to be scaled back) of numerator c and denominator b, one of which a is."""
+    wide = a.dtype == np.float64
+    power, apart, tiny, smallest = (128, 768, 53, 2.0**-1022) if wide else (64, 96, 23, 2.0**-126)
+    ec, eb = _exponent(c), _exponent(b)
+    shape = np.broadcast_shapes(a.shape, b.shape, c.shape)
+    # the usual case needs none of it: nothing near the ends
+    largest, most = int(np.max(np.abs(ec - eb))), _SHAPE[a.dtype.itemsize][1]
+    if largest < apart and min(int(ec.min()), int(eb.min())) > tiny and int(eb.max()) < most - 2:
+        return np.broadcast_to(a, shape), np.zeros(shape, bool)
+    up, down = a.dtype.type(2.0**power), a.dtype.type(2.0**-power)
+    inverse, quotient = np.abs(1 / b), np.abs(c / b)
+    low_inverse = (inverse < smallest) & (inverse > 0)
+    # a quotient that falls below every denormal is one that would need scaling as well
+    low_quotient = (quotient < smallest) & (c != 0) & (b != 0) & np.isfinite(b)
+    low_b = (eb == 0) & (b != 0)
+    zero = (b == 0) | (c == 0)
+    far = ec - eb >= apart
+    is_b, is_c = a == b, a == c
+    conditions = [zero, far, low_b, low_inverse & low_quotient, low_inverse, low_quotient, ec <= tiny]
+    results = [np.full_like(a, np.nan), np.where(is_b, a * up, a), a * up, np.where(is_b, a * up, a), a * down, np.where(is_c, a * up, a), a * up]
+    flags = [False, True, False, True, False, True, False]
+    return np.asarray(np.select(conditions, results, a)), np.asarray(np.select(conditions, [np.full(shape, flag) for flag in flags], False))
+
+
+def fmas(a: Array, b: Array, c: Array, back: Array) -> Array:
+    """a * b + c with one rounding, and where `back` is set scaled: up where c is large, down where it is small."""
+    if a.dtype == np.float64:
+        plain = fma64(a, b, c)
+        if not back.any():
+            return plain
+        factor = np.where(_exponent(c) > 1023, 2.0**128, 2.0**-128)
+        return np.where(back, plain * factor, plain)
+    s = odd_sum(a.astype(np.float64) * b, c.astype(np.float64))
+    if back.any():
+        s = s * np.where(back, np.where(_exponent(c) > 127, 2.0**64, 2.0**-64), 1.0)
+    return s.astype(np.float32)
+
+
+def fixup(a: Array, b: Array, c: Array) -> Array:
+    """a, the quotient, with its sign, or what the quotient is of numerator c and denominator b that are no ordinary numbers."""
+    _, most, _ = _SHAPE[a.dtype.itemsize]
+    negative = np.signbit(b) != np.signbit(c)
+    sized = np.abs(a)
+    plain = np.where(negative, -sized, sized)
+    ec, eb = _exponent(c), _exponent(b)
+    if min(int(ec.min()), int(eb.min())) > 0 and max(int(ec.max()), int(eb.max())) < most and (a.dtype != np.float32 or int(np.min(ec - eb)) >= -150):
+        return plain
+    infinite_b, infinite_c = np.isinf(b), np.isinf(c)
+    none = np.isnan(b) | np.isnan(c) | ((b == 0) & (c == 0)) | (infinite_b & infinite_c)
+    sign = np.where(negative, a.dtype.type(-1), a.dtype.type(1))
+    under = ec - eb < (-150 if a.dtype == np.float32 else -1075)
+    if a.dtype == np.float16:
+        under = np.zeros_like(under)
+    conditions = [none, (b == 0) | infinite_c, infinite_b | (c == 0), under]
+    results = [np.full_like(plain, np.nan), sign * a.dtype.type(np.inf), sign * a.dtype.type(0), sign * a.dtype.type(0)]
+    return np.asarray(np.select(conditions, results, plain))
