@@ -9,7 +9,6 @@ from os import PathLike
 __all__ = [
     "ContextLengthError",
     "DeviceError",
-    "EmulatorFault",
     "EmulatorLimitError",
     "EvidenceError",
     "FormatError",
@@ -66,14 +65,6 @@ class ShapeError(LanewiseError):
 
 class DeviceError(LanewiseError):
     """A device that is not there, or that this build has no backend for."""
-
-
-class EmulatorFault(LanewiseError):
-    """What a kernel did that no card would forgive, or not always. `at` says where: an `emulator.fault.Place`."""
-
-    def __init__(self, message: str, at: object = None) -> None:
-        super().__init__(message)
-        self.at = at
 
 
 class EmulatorLimitError(LanewiseError):
