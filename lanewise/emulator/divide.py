@@ -1,7 +1,12 @@
 """The three instructions around which LLVM builds a correctly rounded division: scale, the last multiply-add scaled back, and the special cases.
 
-The rules are those of AMD's ISA guides (V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP), whose text has the scale of V_DIV_FMAS wrong: what V_DIV_SCALE
-multiplied by 2^64 has to be divided again, and the other way round.
+The rules are those of AMD's ISA guides (V_DIV_SCALE, V_DIV_FMAS, V_DIV_FIXUP), with three corrections without which LLVM's division would not be
+the correctly rounded one that it is:
+- A denominator whose inverse is denormal is made smaller; the text makes it larger where the quotient is denormal as well, and asks for float32
+  whether a float64 is denormal.
+- V_DIV_FMAS divides by what V_DIV_SCALE multiplied with, or the other way round; the text has one direction.
+- V_DIV_FIXUP gives infinity where the quotient is none, for one that overflows arrives as NaN; the text asks for the denominator's exponent, which
+  it has excluded by then.
 """
 
 from typing import Any
@@ -9,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import fma64, odd_sum
+from lanewise.emulator.floats import exact_fma64, fma64, odd_sum
 
 __all__ = ["fixup", "fmas", "scale"]
 
@@ -38,14 +43,13 @@ def scale(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
     up, down = a.dtype.type(2.0**power), a.dtype.type(2.0**-power)
     inverse, quotient = np.abs(1 / b), np.abs(c / b)
     low_inverse = (inverse < smallest) & (inverse > 0)
-    # a quotient that falls below every denormal is one that would need scaling as well
-    low_quotient = (quotient < smallest) & (c != 0) & (b != 0) & np.isfinite(b)
+    low_quotient = (quotient < smallest) & (quotient > 0)
     low_b = (eb == 0) & (b != 0)
     zero = (b == 0) | (c == 0)
     far = ec - eb >= apart
     is_b, is_c = a == b, a == c
     conditions = [zero, far, low_b, low_inverse & low_quotient, low_inverse, low_quotient, ec <= tiny]
-    results = [np.full_like(a, np.nan), np.where(is_b, a * up, a), a * up, np.where(is_b, a * up, a), a * down, np.where(is_c, a * up, a), a * up]
+    results = [np.full_like(a, np.nan), np.where(is_b, a * up, a), a * up, np.where(is_b, a * down, a), a * down, np.where(is_c, a * up, a), a * up]
     flags = [False, True, False, True, False, True, False]
     return np.asarray(np.select(conditions, results, a)), np.asarray(np.select(conditions, [np.full(shape, flag) for flag in flags], False))
 
@@ -56,8 +60,12 @@ def fmas(a: Array, b: Array, c: Array, back: Array) -> Array:
         plain = fma64(a, b, c)
         if not back.any():
             return plain
+        a, b, c, back, plain = (np.asarray(x) for x in np.broadcast_arrays(a, b, c, back, plain))
         factor = np.where(_exponent(c) > 1023, 2.0**128, 2.0**-128)
-        return np.where(back, plain * factor, plain)
+        result = np.where(back, plain * factor, plain)
+        for at in zip(*np.nonzero(back & np.isfinite(plain)), strict=True):  # few, near the ends of the range, where a second rounding would show
+            result[at] = exact_fma64(float(a[at]), float(b[at]), float(c[at]), float(factor[at]))
+        return result
     s = odd_sum(a.astype(np.float64) * b, c.astype(np.float64))
     if back.any():
         s = s * np.where(back, np.where(_exponent(c) > 127, 2.0**64, 2.0**-64), 1.0)
@@ -71,7 +79,8 @@ def fixup(a: Array, b: Array, c: Array) -> Array:
     sized = np.abs(a)
     plain = np.where(negative, -sized, sized)
     ec, eb = _exponent(c), _exponent(b)
-    if min(int(ec.min()), int(eb.min())) > 0 and max(int(ec.max()), int(eb.max())) < most and (a.dtype != np.float32 or int(np.min(ec - eb)) >= -150):
+    ordinary = min(int(ec.min()), int(eb.min())) > 0 and max(int(ec.max()), int(eb.max()), int(_exponent(a).max())) < most
+    if ordinary and (a.dtype != np.float32 or int(np.min(ec - eb)) >= -150):
         return plain
     infinite_b, infinite_c = np.isinf(b), np.isinf(c)
     none = np.isnan(b) | np.isnan(c) | ((b == 0) & (c == 0)) | (infinite_b & infinite_c)
@@ -79,6 +88,7 @@ def fixup(a: Array, b: Array, c: Array) -> Array:
     under = ec - eb < (-150 if a.dtype == np.float32 else -1075)
     if a.dtype == np.float16:
         under = np.zeros_like(under)
-    conditions = [none, (b == 0) | infinite_c, infinite_b | (c == 0), under]
-    results = [np.full_like(plain, np.nan), sign * a.dtype.type(np.inf), sign * a.dtype.type(0), sign * a.dtype.type(0)]
+    infinite, zero = sign * a.dtype.type(np.inf), sign * a.dtype.type(0)
+    conditions = [none, (b == 0) | infinite_c, infinite_b | (c == 0), under, ~np.isfinite(a)]
+    results = [np.full_like(plain, np.nan), infinite, zero, zero, infinite]
     return np.asarray(np.select(conditions, results, plain))

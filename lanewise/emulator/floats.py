@@ -3,12 +3,14 @@
 Denormals are kept, as Triton asks the hardware to. Whoever calls these holds `np.errstate(all="ignore")`.
 """
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["approximate", "bf16", "bf16_bits", "bits_of", "fma16", "fma32", "fma64", "greatest", "least", "odd_sum", "signalling", "to_int",
+__all__ = ["approximate", "bf16", "bf16_bits", "bits_of", "exact_fma64", "fma16", "fma32", "fma64", "odd_sum", "to_int",
            "toward_zero16"]  # fmt: skip
 
 Array = NDArray[Any]
@@ -86,49 +88,19 @@ def fma64(a: Array, b: Array, c: Array) -> Array:
     hard = ~easy & ~plain
     if hard.any():
         for at in zip(*np.nonzero(hard), strict=True):
-            result[at] = _exact(float(a[at]), float(b[at]), float(c[at]))
+            result[at] = exact_fma64(float(a[at]), float(b[at]), float(c[at]))
     return np.asarray(result)
 
 
-def _exact(a: float, b: float, c: float) -> float:
-    from fractions import Fraction
-
-    value = Fraction(a) * Fraction(b) + Fraction(c)
+def exact_fma64(a: float, b: float, c: float, scale: float = 1.0) -> float:
+    """(a * b + c) * scale of finite numbers, rounded once, by way of fractions."""
+    value = (Fraction(a) * Fraction(b) + Fraction(c)) * Fraction(scale)
     if value == 0:
         return a * b + c
     try:
         return float(value)
     except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def least(a: Array, b: Array) -> Array:
-    """The lesser of two: a number before a quiet NaN, -0 before +0, and of a signalling NaN a quiet one (IEEE mode, which Triton asks for)."""
-    return _signalled(_zeros(np.fmin(a, b), a, b, np.bitwise_or), a, b)
-
-
-def greatest(a: Array, b: Array) -> Array:
-    """The greater of two, likewise."""
-    return _signalled(_zeros(np.fmax(a, b), a, b, np.bitwise_and), a, b)
-
-
-def _zeros(result: Array, a: Array, b: Array, signs: Any) -> Array:
-    zero = (a == 0) & (b == 0)
-    if zero.any():
-        return np.asarray(np.where(zero, signs(bits_of(a), bits_of(b)), bits_of(result))).view(result.dtype)
-    return np.asarray(result)
-
-
-def signalling(x: Array) -> Array:
-    quiet = {2: 9, 4: 22, 8: 51}[x.dtype.itemsize]
-    return np.isnan(x) & ((bits_of(x) >> quiet & 1) == 0)
-
-
-def _signalled(result: Array, a: Array, b: Array) -> Array:
-    if not (np.isnan(a).any() or np.isnan(b).any()):
-        return result
-    bad = signalling(a) | signalling(b)
-    return np.asarray(np.where(bad, result.dtype.type(np.nan), result))
+        return math.inf if value > 0 else -math.inf
 
 
 def bf16_bits(x: Array) -> Array:

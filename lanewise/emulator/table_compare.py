@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import bits_of, signalling
+from lanewise.emulator.floats import bits_of
 from lanewise.emulator.op import Op, ops
+from lanewise.emulator.order import signalling
 
 __all__ = ["COMPARISONS"]
 

@@ -46,13 +46,6 @@ def _offset_i4(x: Array) -> Array:
     return (((x & np.uint32(15)) ^ np.uint32(8)).astype(np.int32) - 8).astype(np.float32) / np.float32(16)
 
 
-def _byte_of(x: Array, place: Array, rest: Array) -> Array:
-    """A number from 0 to 255 in one byte of a word, rounded to nearest even (V_CVT_PK_U8_F32)."""
-    value = np.clip(np.where(np.isnan(x), 0, np.rint(x)), 0, 255).astype(np.uint32)
-    shift = (place & np.uint32(3)) * np.uint32(8)
-    return rest & ~(np.uint32(255) << shift) | value << shift
-
-
 _TYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32, "u32": np.uint32, "i16": np.int16, "u16": np.uint16}
 _PLAIN = (("f32", "f16"), ("f16", "f32"), ("f32", "f64"), ("f64", "f32"), ("f32", "i32"), ("f32", "u32"), ("f64", "i32"), ("f64", "u32"),
           ("f16", "i16"), ("f16", "u16"))  # fmt: skip
@@ -83,7 +76,6 @@ _ALL: dict[str, Op] = {
     **ops("u16x2", "f32 f32", {"v_cvt_pknorm_u16_f32": _pair(_normalized(np.uint16)), "v_cvt_pk_u16_f32": _pair(_cut(np.uint16))}),
     **ops("i16x2", "i32 i32", {"v_cvt_pk_i16_i32": _pair(_narrow(np.int16))}),
     **ops("u16x2", "u32 u32", {"v_cvt_pk_u16_u32": _pair(_narrow(np.uint16))}),
-    **ops("u32", "f32 u32 u32", {"v_cvt_pk_u8_f32": _byte_of}),
     **ops("f16x2", "f16 f16", {"v_pack_b32_f16": lambda a, b: np.stack(np.broadcast_arrays(a, b))}),
 }  # fmt: skip
 CONVERSIONS: dict[str, Op] = {**_ALL, **alias(_ALL, {

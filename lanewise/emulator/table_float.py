@@ -6,39 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.emulator.divide import fixup, fmas, scale
-from lanewise.emulator.floats import approximate, fma16, fma32, fma64, greatest, least
+from lanewise.emulator.floats import approximate, fma16, fma32, fma64
 from lanewise.emulator.op import Op, alias, ops
+from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
 
 __all__ = ["FLOATS"]
 
 Array = NDArray[Any]
-
-
-def _number_least(a: Array, b: Array) -> Array:
-    """The lesser; of a NaN and a number the number, whatever kind of NaN it is (IEEE 754-2019 minimumNumber)."""
-    return _numbers(np.fmin, np.bitwise_or, a, b)
-
-
-def _number_greatest(a: Array, b: Array) -> Array:
-    return _numbers(np.fmax, np.bitwise_and, a, b)
-
-
-def _numbers(pick: Any, signs: Any, a: Array, b: Array) -> Array:
-    result = np.asarray(pick(a, b))
-    zero = (a == 0) & (b == 0)
-    if zero.any():
-        kind = {2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize]
-        result = np.where(zero, signs(a.view(kind), b.view(kind)), result.view(kind)).view(a.dtype)
-    return result
-
-
-def _nan_least(a: Array, b: Array) -> Array:
-    """The lesser; NaN where one is (IEEE 754-2019 minimum)."""
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), _number_least(a, b))
-
-
-def _nan_greatest(a: Array, b: Array) -> Array:
-    return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), _number_greatest(a, b))
 
 
 def _median(low: Any, high: Any) -> Any:
@@ -96,10 +70,10 @@ def _of(kind: str, fma: Any) -> dict[str, Op]:
             f"v_mul_{kind}": lambda a, b: a * b,
             f"v_min_{kind}": least,
             f"v_max_{kind}": greatest,
-            f"v_min_num_{kind}": _number_least,
-            f"v_max_num_{kind}": _number_greatest,
-            f"v_minimum_{kind}": _nan_least,
-            f"v_maximum_{kind}": _nan_greatest,
+            f"v_min_num_{kind}": number_least,
+            f"v_max_num_{kind}": number_greatest,
+            f"v_minimum_{kind}": nan_least,
+            f"v_maximum_{kind}": nan_greatest,
         }),
         **ops(kind, f"{kind} {kind} {kind}", {
             f"v_fma_{kind}": fma,
@@ -111,15 +85,15 @@ def _of(kind: str, fma: Any) -> dict[str, Op]:
             f"v_med3_{kind}": _median(least, greatest),
             f"v_minmax_{kind}": lambda a, b, c: greatest(least(a, b), c),
             f"v_maxmin_{kind}": lambda a, b, c: least(greatest(a, b), c),
-            f"v_min3_num_{kind}": lambda a, b, c: _number_least(_number_least(a, b), c),
-            f"v_max3_num_{kind}": lambda a, b, c: _number_greatest(_number_greatest(a, b), c),
-            f"v_med3_num_{kind}": _median(_number_least, _number_greatest),
-            f"v_minmax_num_{kind}": lambda a, b, c: _number_greatest(_number_least(a, b), c),
-            f"v_maxmin_num_{kind}": lambda a, b, c: _number_least(_number_greatest(a, b), c),
-            f"v_minimum3_{kind}": lambda a, b, c: _nan_least(_nan_least(a, b), c),
-            f"v_maximum3_{kind}": lambda a, b, c: _nan_greatest(_nan_greatest(a, b), c),
-            f"v_minimummaximum_{kind}": lambda a, b, c: _nan_greatest(_nan_least(a, b), c),
-            f"v_maximumminimum_{kind}": lambda a, b, c: _nan_least(_nan_greatest(a, b), c),
+            f"v_min3_num_{kind}": lambda a, b, c: number_least(number_least(a, b), c),
+            f"v_max3_num_{kind}": lambda a, b, c: number_greatest(number_greatest(a, b), c),
+            f"v_med3_num_{kind}": _median(number_least, number_greatest),
+            f"v_minmax_num_{kind}": lambda a, b, c: number_greatest(number_least(a, b), c),
+            f"v_maxmin_num_{kind}": lambda a, b, c: number_least(number_greatest(a, b), c),
+            f"v_minimum3_{kind}": lambda a, b, c: nan_least(nan_least(a, b), c),
+            f"v_maximum3_{kind}": lambda a, b, c: nan_greatest(nan_greatest(a, b), c),
+            f"v_minimummaximum_{kind}": lambda a, b, c: nan_greatest(nan_least(a, b), c),
+            f"v_maximumminimum_{kind}": lambda a, b, c: nan_least(nan_greatest(a, b), c),
             f"v_div_fixup_{kind}": fixup,
         }),
         **ops(kind, kind, {
@@ -178,5 +152,4 @@ _F64 = {
 _ALL = {**_F32, **_F16, **_F64}
 FLOATS: dict[str, Op] = {**_ALL, **alias(_ALL, {
     "v_madmk_f32": "v_mad_f32", "v_madak_f32": "v_mad_f32", "v_mul_dx9_zero_f32": "v_mul_legacy_f32",
-    "v_div_fixup_legacy_f16": "v_div_fixup_f16", "v_fma_legacy_f16": "v_fma_f16",
 })}  # fmt: skip

@@ -1,5 +1,6 @@
 """Vector instructions on integers and bits. Sums and products wrap, as numpy's do; shifts take as many bits of the count as the size has."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -284,7 +285,7 @@ _CLAMPS = {name: _saturated(kind, _ALL[name].run) for kind, names in {
     np.uint32: ("v_add_u32", "v_sub_u32", "v_subrev_u32"), np.int32: ("v_add_i32", "v_sub_i32"),
     np.uint16: ("v_add_u16", "v_sub_u16", "v_subrev_u16"), np.int16: ("v_add_i16", "v_sub_i16"),
 }.items() for name in names}  # fmt: skip
-_ALL |= {name: Op(name, (one := _ALL[name]).dst, one.src, one.run, one.takes, clamp) for name, clamp in _CLAMPS.items()}
+_ALL |= {name: replace(_ALL[name], clamp=clamp) for name, clamp in _CLAMPS.items()}
 # gfx10 and later say "no carry" where gfx9 says nothing, and count zeros by shorter names from gfx11 on.
 INTEGERS: dict[str, Op] = {**_ALL, **alias(_ALL, {
     "v_add_nc_u32": "v_add_u32", "v_sub_nc_u32": "v_sub_u32", "v_subrev_nc_u32": "v_subrev_u32", "v_add_nc_i32": "v_add_i32",

@@ -1,12 +1,14 @@
 """Packed instructions, [2, waves, lanes]; multiply-adds of mixed sizes; dot products of halves, bytes and nibbles."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import bf16, fma16, fma32, greatest, least
+from lanewise.emulator.floats import bf16, fma16, fma32
 from lanewise.emulator.op import Op, alias, ops
+from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
 
 __all__ = ["PACKED_OPS"]
 
@@ -84,6 +86,10 @@ _ALL: dict[str, Op] = {
         "v_pk_mul_f16": lambda a, b: a * b,
         "v_pk_min_f16": least,
         "v_pk_max_f16": greatest,
+        "v_pk_min_num_f16": number_least,
+        "v_pk_max_num_f16": number_greatest,
+        "v_pk_minimum_f16": nan_least,
+        "v_pk_maximum_f16": nan_greatest,
     }),
     **ops("f16x2", "f16x2 f16x2 f16x2", {"v_pk_fma_f16": fma16, "v_pk_fmac_f16": fma16}),
     **ops("u16x2", "u16x2 u16x2", {
@@ -124,8 +130,8 @@ _ALL: dict[str, Op] = {
     **ops("i32", "iu4x8 iu4x8 i32", {"v_dot8_i32_iu4": _dot_int}),
     **ops("u32", "u4x8 u4x8 u32", {"v_dot8_u32_u4": _dot_int}),
 }  # fmt: skip
-_ALL |= {name: Op(name, (one := _ALL[name]).dst, one.src, one.run, (), _dot_clamp(np.uint32 if one.dst == ("u32",) else np.int32)) for name in _ALL
+_ALL |= {name: replace(one, clamp=_dot_clamp(np.uint32 if one.dst == ("u32",) else np.int32)) for name, one in _ALL.items()
          if name.startswith(("v_dot4", "v_dot8"))}  # fmt: skip
 PACKED_OPS: dict[str, Op] = {**_ALL, **alias(_ALL, {
-    "v_dot2acc_f32_f16": "v_dot2c_f32_f16", "v_pk_min_num_f16": "v_pk_min_f16", "v_pk_max_num_f16": "v_pk_max_f16",
+    "v_dot2acc_f32_f16": "v_dot2c_f32_f16",
 })}  # fmt: skip

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import fma32, greatest, least, to_int
+from lanewise.emulator.floats import fma32, to_int
 from lanewise.emulator.op import Op, alias, ops
+from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
 from lanewise.emulator.table_compare import COMPARISONS
 from lanewise.emulator.table_int import leading, ones, reversed32, trailing
 
@@ -193,6 +194,10 @@ _ALL: dict[str, Op] = {
         "s_mul_f32": lambda a, b: a * b,
         "s_min_f32": least,
         "s_max_f32": greatest,
+        "s_min_num_f32": number_least,
+        "s_max_num_f32": number_greatest,
+        "s_minimum_f32": nan_least,
+        "s_maximum_f32": nan_greatest,
     }),
     **ops("f32", "f32 f32 f32", {"s_fmac_f32": fma32, "s_fmaak_f32": fma32, "s_fmamk_f32": fma32}),
     **ops("f32", "f32", {"s_floor_f32": np.floor, "s_ceil_f32": np.ceil, "s_trunc_f32": np.trunc, "s_rndne_f32": np.rint}),
