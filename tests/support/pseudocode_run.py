@@ -5,9 +5,9 @@ import re
 from fractions import Fraction
 
 from .pseudocode import Bits, NotUnderstoodError, integer, real, texts, tree
+from .pseudocode_numbers import TYPE, bfloat, cut, exponent, function_of, fused, quiet_bit, truth, type_of, widen
 
 _REAL = re.compile(r"(f16|f32|f64|bf16|u8|u16|u32|i8|i16|i32|i4|u4|u64|i64)_to_(f16|f32|f64|bf16|u8|u16|u32|i16|i32|snorm|unorm)$")
-_TYPE = re.compile(r"(bf|[uifb])(\d+)$")
 
 
 class _BreakError(Exception):
@@ -17,45 +17,6 @@ class _BreakError(Exception):
 class _ReturnError(Exception):
     def __init__(self, value):
         self.value = value
-
-
-def _width(name):
-    found = _TYPE.match(name)
-    return found[1], int(found[2])
-
-
-def widen(value, width):
-    """A float in more bits, a NaN with its own."""
-    if value.kind == "f" and value.width == width:
-        return value
-    if math.isnan(value.number):
-        fraction = {16: 10, 32: 23, 64: 52}
-        mine, sign = 7 if value.kind == "bf" else fraction[value.width], value.raw >> value.width - 1
-        part = value.raw & (1 << mine) - 1
-        part = part << fraction[width] - mine if fraction[width] >= mine else part >> mine - fraction[width] | 1 << fraction[width] - 1
-        exponent = {16: 31, 32: 255, 64: 2047}[width]
-        return Bits("f", width, sign << width - 1 | exponent << fraction[width] | part)
-    return real(width, value.number)
-
-
-def _quiet_bit(value):
-    return value.raw >> ({16: 9, 32: 22, 64: 51}[value.width] if value.kind == "f" else 6) & 1
-
-
-def _exponent(value):
-    shift, mask = {16: (10, 31), 32: (23, 255), 64: (52, 2047)}[value.width]
-    return integer("i", 32, value.raw >> shift & mask)
-
-
-def _bool(value):
-    return Bits("u", 1, int(bool(value)))
-
-
-def _cut(value, kind, width):
-    if math.isnan(value):
-        return integer(kind, width, 0)
-    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if kind == "i" else (0, (1 << width) - 1)
-    return integer(kind, width, low if value < low else high if value > high else math.trunc(value))
 
 
 class Lane:
@@ -118,7 +79,7 @@ class Lane:
         if target[0] == "join":
             low = 0
             for part in reversed(target[1]):
-                width = _width(part[2])[1]
+                width = type_of(part[2])[1]
                 self.put(part, Bits("b", width, value.raw >> low & (1 << width) - 1))
                 low += width
             return
@@ -154,9 +115,9 @@ class Lane:
             return target[1], 0, 64, None
         if target[0] == "as":
             name, low, width, _ = self.place(target[1])
-            if not _TYPE.match(target[2]):
+            if not TYPE.match(target[2]):
                 return name, low, width, None
-            kind, bits = _width(target[2])
+            kind, bits = type_of(target[2])
             return name, low, bits, kind
         name, low, _, _ = self.place(target[1])
         first = self.value(target[2]).number
@@ -205,15 +166,15 @@ class Lane:
 
     def get_as(self, what, name):
         if what[0] == "name" and what[1] in ("NAN", "INF"):
-            return real(_width(name)[1], math.nan if what[1] == "NAN" else math.inf)
+            return real(type_of(name)[1], math.nan if what[1] == "NAN" else math.inf)
         if what == ("name", "WAVE_MODE"):
             return integer("u", 1, 1)
         if what == ("name", "INST"):
             return self.names["INST." + name]
-        if not _TYPE.match(name):
+        if not TYPE.match(name):
             raise NotUnderstoodError(name)
         value = self.value(what)
-        kind, width = _width(name)
+        kind, width = type_of(name)
         if kind in ("u", "b", "i") and value.kind == "i" and width > value.width:
             return integer(kind, width, value.number)
         return integer(kind, width, value.raw)
@@ -244,7 +205,7 @@ class Lane:
             return widen(value, width) if value.kind in ("f", "bf") else real(width, float(value.number))
         if letter == "b":
             return integer("b", width, value.raw)
-        return _cut(value.number, letter, width) if value.kind == "f" else integer(letter, width, value.number)
+        return cut(value.number, letter, width) if value.kind == "f" else integer(letter, width, value.number)
 
     def get_pick(self, condition, yes, no):
         return self.value(yes if self.value(condition).raw else no)
@@ -252,7 +213,7 @@ class Lane:
     def get_one(self, sign, what):
         value = self.value(what)
         if sign == "!":
-            return _bool(not value.raw)
+            return truth(not value.raw)
         if sign == "~":
             return integer(value.kind, value.width, ~value.raw)
         if sign == "+":
@@ -265,11 +226,11 @@ class Lane:
         if sign in ("==", "!=", "<>") and right[0] == "as" and right[1] == ("name", "DENORM"):
             # the text of float32 says DENORM.f64 of a reciprocal that it has widened, and no such one is denormal: that of float32 is meant
             value = widen(self.value(left), self.names["SIZE"])
-            return _bool(_exponent(value).raw == 0 and value.raw << 1 & (1 << value.width) - 1)
+            return truth(exponent(value).raw == 0 and value.raw << 1 & (1 << value.width) - 1)
         a = self.value(left)
         if sign in ("&&", "||"):
             short = bool(a.raw) == (sign == "||")
-            return _bool(a.raw) if short else _bool(self.value(right).raw)
+            return truth(a.raw) if short else truth(self.value(right).raw)
         b = self.value(right)
         if a.kind in ("f", "bf") or b.kind in ("f", "bf"):
             return self.floats(sign, a, b)
@@ -281,7 +242,7 @@ class Lane:
         if sign == "**":
             return real(width, math.ldexp(1.0, max(-1100, min(int(y), 1023))) if y < 1024 else math.inf) if x == 2 else real(width, x**y)
         if sign in ("==", "!=", "<>", "<", ">", "<=", ">="):
-            return _bool({"==": x == y, "!=": x != y, "<>": x < y or x > y, "<": x < y, ">": x > y, "<=": x <= y, ">=": x >= y}[sign])
+            return truth({"==": x == y, "!=": x != y, "<>": x < y or x > y, "<": x < y, ">": x > y, "<=": x <= y, ">=": x >= y}[sign])
         if not (math.isfinite(x) and math.isfinite(y)) or (sign == "/" and y == 0):
             if sign == "/":
                 if y == 0:
@@ -301,7 +262,7 @@ class Lane:
         if kind == "u":
             x, y = x & (1 << width) - 1, y & (1 << width) - 1
         if sign in ("==", "!=", "<>", "<", ">", "<=", ">="):
-            return _bool({"==": x == y, "!=": x != y, "<>": x != y, "<": x < y, ">": x > y, "<=": x <= y, ">=": x >= y}[sign])
+            return truth({"==": x == y, "!=": x != y, "<>": x != y, "<": x < y, ">": x > y, "<=": x <= y, ">=": x >= y}[sign])
         table = {"+": lambda: x + y, "-": lambda: x - y, "*": lambda: x * y, "&": lambda: x & y, "|": lambda: x | y, "^": lambda: x ^ y}
         if sign not in table:
             raise NotUnderstoodError(sign)
@@ -323,7 +284,7 @@ class Lane:
             kind = re.search(r"_([uif])(\d+)$", name) if not name.startswith("v_cvt_") else re.match(r"v_cvt_([uif])(\d+)", name)
             names = {**self.names, "D0": Bits("b", 64, 0), **{f"S{number}": Bits("b", 64, one.raw) for number, one in enumerate(args)}}
             if name in ("v_cvt_i16_f32", "v_cvt_u16_f32"):  # named by one instruction's text, and no instruction
-                return _cut(args[0].number, kind[1], 16)
+                return cut(args[0].number, kind[1], 16)
             inner = Lane(self.generation, names)
             inner.run(next(texts(one)[name] for one in (self.generation, "rdna4") if name in texts(one)))
             return integer(kind[1], int(kind[2]), inner.names["D0"].raw)
@@ -332,7 +293,7 @@ class Lane:
     def named(self, name, args):
         one = args[0]
         if name in ("isNAN", "isSignalNAN", "isQuietNAN"):
-            return _bool(math.isnan(one.number) and {"isNAN": True, "isSignalNAN": not _quiet_bit(one), "isQuietNAN": _quiet_bit(one)}[name])
+            return truth(math.isnan(one.number) and {"isNAN": True, "isSignalNAN": not quiet_bit(one), "isQuietNAN": quiet_bit(one)}[name])
         if name == "cvtToQuietNAN":
             return Bits("f", one.width, one.raw | 1 << {16: 9, 32: 22, 64: 51}[one.width])
         if name == "sign":
@@ -340,20 +301,20 @@ class Lane:
         if name == "abs":
             return Bits("f", one.width, one.raw & (1 << one.width - 1) - 1) if one.kind == "f" else integer("i", one.width, abs(one.number))
         if name == "exponent":
-            return _exponent(one)
+            return exponent(one)
         if name == "mantissa":
             return real(one.width, math.frexp(one.number)[0])
         if name == "fma":
-            return _fma(*args)
+            return fused(*args)
         if name in ("floor", "trunc", "fract", "sqrt", "log2", "sin", "cos"):
-            return _function(name, one)
+            return function_of(name, one)
         if name == "pow":
             return real(one.width, math.inf if args[1].number > 1023 else 2.0 ** args[1].number if not math.isnan(args[1].number) else math.nan)
         if name == "ldexp":
             value = one.number
             return real(one.width, Fraction(value) * Fraction(2) ** args[1].number) if math.isfinite(value) and value else one
         if name == "isEven":
-            return _bool(math.isfinite(one.number) and one.number % 2 == 0)
+            return truth(math.isfinite(one.number) and one.number % 2 == 0)
         if name == "signext":
             return integer("i", max(32, one.width), one.number)
         if name == "signext_from_bit":
@@ -364,57 +325,20 @@ class Lane:
         raise NotUnderstoodError(name)
 
     def converted(self, one, old, new):
-        kind, width = _width(old)
+        kind, width = type_of(old)
         value = integer(kind, width, one.raw)
         if new in ("snorm", "unorm"):
             most, low = (32767, -1) if new == "snorm" else (65535, 0)
             number = 0.0 if math.isnan(value.number) else max(low, min(1, value.number))
             return integer("i", 16, round(Fraction(number) * most))
-        to, size = _width(new)
+        to, size = type_of(new)
         if to in ("u", "i"):
-            return _cut(value.number, to, size)
+            return cut(value.number, to, size)
         if to == "bf":
-            return _bfloat(value)
+            return bfloat(value)
         if kind in ("u", "i"):
             return real(size, Fraction(value.number)) if value.number else real(size, 0.0)
         found = widen(value, size)
         if size == 16 and self.names["ROUND_MODE"].raw == 3 and not math.isnan(value.number) and abs(found.number) > abs(value.number):
             found = Bits("f", 16, found.raw - 1)
         return found
-
-
-def _bfloat(value):
-    if math.isnan(value.number):
-        return Bits("bf", 16, value.raw >> 16 | 0x40)
-    half, rest = value.raw >> 16, value.raw & 0xFFFF
-    return Bits("bf", 16, half + (rest > 0x8000 or (rest == 0x8000 and half & 1)))
-
-
-def _fma(a, b, c):
-    x, y, z = a.number, b.number, c.number
-    if not all(math.isfinite(one) for one in (x, y, z)):
-        if math.isfinite(x) and math.isfinite(y):
-            return real(a.width, z)
-        return real(a.width, (math.copysign(1, x) if math.isfinite(x) and x else x) * (math.copysign(1, y) if math.isfinite(y) and y else y) + z)
-    exact = Fraction(x) * Fraction(y) + Fraction(z)
-    if exact == 0:
-        negative = math.copysign(1, x) * math.copysign(1, y) < 0
-        product = (-0.0 if negative else 0.0) if not (x and y) else None
-        return real(a.width, product + z if product is not None else 0.0)
-    return real(a.width, exact)
-
-
-def _function(name, one):
-    x = one.number
-    if math.isnan(x) or (math.isinf(x) and name in ("floor", "trunc")):
-        return one
-    if name == "sqrt":
-        return real(one.width, math.sqrt(x) if x >= 0 else math.nan)
-    if name == "log2":
-        return real(one.width, math.log2(x) if x > 0 else -math.inf if x == 0 else math.nan)
-    if name in ("sin", "cos"):
-        return real(one.width, getattr(math, name)(x) if math.isfinite(x) else math.nan)
-    if name == "fract":
-        return real(one.width, x - math.floor(x) if math.isfinite(x) else math.nan)
-    whole = math.floor(x) if name == "floor" else math.trunc(x)
-    return real(one.width, math.copysign(float(whole), x) if whole == 0 else float(whole))
