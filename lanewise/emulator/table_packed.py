@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import bf16, fma16, fma32
+from lanewise.emulator.floats import bf16, bf16_bits, fma16, fma32
 from lanewise.emulator.op import Op, alias, ops
 from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
 
@@ -29,6 +29,11 @@ def _dot2(a: Array, b: Array, c: Array) -> Array:
 def _dot2_bf16(a: Array, b: Array, c: Array) -> Array:
     p = bf16(a) * bf16(b)
     return c + p[0] + p[1]
+
+
+def _dot2_to_bf16(a: Array, b: Array, c: Array) -> Array:
+    """Summed in float32 and rounded once: the text does not say where a sum of bfloat16 is rounded."""
+    return bf16_bits(_dot2_bf16(a, b, bf16(c)))
 
 
 def dot2_bf16_last(a: Array, b: Array, c: Array) -> Array:
@@ -121,6 +126,7 @@ _ALL: dict[str, Op] = {
     **ops("f16hi", "mix mix mix", {"v_fma_mixhi_f16": _mixed16}),
     **ops("f32", "f16x2 f16x2 f32", {"v_dot2_f32_f16": _dot2, "v_dot2c_f32_f16": _dot2}),
     **ops("f32", "bf16x2 bf16x2 f32", {"v_dot2_f32_bf16": _dot2_bf16, "v_dot2c_f32_bf16": _dot2_bf16}),
+    **ops("bf16", "bf16x2 bf16x2 bf16", {"v_dot2_bf16_bf16": _dot2_to_bf16}),
     **ops("i32", "i16x2 i16x2 i32", {"v_dot2_i32_i16": _dot2_int(np.int32), "v_dot2c_i32_i16": _dot2_int(np.int32)}),
     **ops("u32", "u16x2 u16x2 u32", {"v_dot2_u32_u16": _dot2_int(np.uint32)}),
     **ops("i32", "i8x4 i8x4 i32", {"v_dot4_i32_i8": _dot4, "v_dot4c_i32_i8": _dot4}),

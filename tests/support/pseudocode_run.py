@@ -128,6 +128,8 @@ class Lane:
         """As an assignment to a type does: floats are rounded, integers cut."""
         if kind == "f" and value.kind in ("f", "bf"):
             return widen(value, width)
+        if kind == "bf" and value.kind == "f":
+            return bfloat(widen(value, 32))
         if kind in ("u", "i") and value.kind == "f":
             raise NotUnderstoodError("a float in an integer")
         if kind == "f" and value.kind in ("u", "i") and value.width != width:
