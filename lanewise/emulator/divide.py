@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import exact_fma64, fma64, odd_sum
+from lanewise.emulator.floats import bits_of, exact_fma64, fma32, fma64, odd_sum
 
 __all__ = ["fixup", "fmas", "scale"]
 
@@ -66,22 +66,26 @@ def fmas(a: Array, b: Array, c: Array, back: Array) -> Array:
         for at in zip(*np.nonzero(back & np.isfinite(plain)), strict=True):  # few, near the ends of the range, where a second rounding would show
             result[at] = exact_fma64(float(a[at]), float(b[at]), float(c[at]), float(factor[at]))
         return result
+    if not back.any():
+        return fma32(a, b, c)
     s = odd_sum(a.astype(np.float64) * b, c.astype(np.float64))
-    if back.any():
-        s = s * np.where(back, np.where(_exponent(c) > 127, 2.0**64, 2.0**-64), 1.0)
-    return s.astype(np.float32)
+    return (s * np.where(back, np.where(_exponent(c) > 127, 2.0**64, 2.0**-64), 1.0)).astype(np.float32)
+
+
+def _ordinary(x: Array) -> bool:
+    """Whether no number is zero, denormal, infinite or NaN."""
+    sized = np.abs(x)
+    return bool(sized.min() >= np.finfo(x.dtype).tiny and sized.max() < np.inf)
 
 
 def fixup(a: Array, b: Array, c: Array) -> Array:
     """a, the quotient, with its sign, or what the quotient is of numerator c and denominator b that are no ordinary numbers."""
-    _, most, _ = _SHAPE[a.dtype.itemsize]
-    negative = np.signbit(b) != np.signbit(c)
-    sized = np.abs(a)
-    plain = np.where(negative, -sized, sized)
-    ec, eb = _exponent(c), _exponent(b)
-    ordinary = min(int(ec.min()), int(eb.min())) > 0 and max(int(ec.max()), int(eb.max()), int(_exponent(a).max())) < most
-    if ordinary and (a.dtype != np.float32 or int(np.min(ec - eb)) >= -150):
+    sign_bit = bits_of(a).dtype.type(1 << 8 * a.dtype.itemsize - 1)
+    plain = ((bits_of(a) & ~sign_bit) | ((bits_of(b) ^ bits_of(c)) & sign_bit)).view(a.dtype)
+    if _ordinary(a) and _ordinary(b) and _ordinary(c) and float(np.abs(c).min()) >= float(np.abs(b).max()) * 2.0**-148:
         return plain
+    ec, eb = _exponent(c), _exponent(b)
+    negative = np.signbit(b) != np.signbit(c)
     infinite_b, infinite_c = np.isinf(b), np.isinf(c)
     none = np.isnan(b) | np.isnan(c) | ((b == 0) & (c == 0)) | (infinite_b & infinite_c)
     sign = np.where(negative, a.dtype.type(-1), a.dtype.type(1))

@@ -43,7 +43,8 @@ def _ldexp(x: Array, by: Array) -> Array:
     by = np.clip(by.astype(np.int64), -2200, 2200)
     if x.dtype == np.float64:
         return np.asarray(np.ldexp(x, by))
-    return np.asarray(np.ldexp(x.astype(np.float64), np.clip(by, -700, 700))).astype(x.dtype)
+    power = (np.clip(by, -700, 700) + 1023 << 52).view(np.float64)
+    return (x.astype(np.float64) * power).astype(x.dtype)
 
 
 def _legacy(a: Array, b: Array) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lanewise.emulator.floats import chosen
 from lanewise.emulator.op import Op, alias, ops
 
 __all__ = ["INTEGERS", "leading", "ones", "reversed32", "trailing"]
@@ -275,7 +276,7 @@ _ONE: dict[str, Op] = {
     **ops("u32", "i32", {"v_ffbh_i32": _leading_signs}),
     **ops("u64", "u64", {"v_mov_b64": lambda a: a}),
     **ops("u16", "u16", {"v_mov_b16": lambda a: a, "v_not_b16": lambda a: ~a}),
-    **ops("f32", "f32 f32 mask", {"v_cndmask_b32": lambda a, b, mask: np.where(mask, b, a)}),
+    **ops("f32", "f32 f32 mask", {"v_cndmask_b32": lambda a, b, mask: chosen(mask, b, a)}),
     **ops("u16", "u16 u16 mask", {"v_cndmask_b16": lambda a, b, mask: np.where(mask, b, a)}),
     **ops("i32", "i16", {"v_cvt_i32_i16": lambda a: a.astype(np.int32)}),
     **ops("u32", "u16", {"v_cvt_u32_u16": lambda a: a.astype(np.uint32)}),

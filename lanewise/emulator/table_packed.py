@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import bf16, bf16_bits, fma16, fma32
+from lanewise.emulator.floats import bf16, bf16_bits, fma16, fma32, wide16
 from lanewise.emulator.op import Op, alias, ops
 from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
 
@@ -22,7 +22,7 @@ def _mixed16(a: Array, b: Array, c: Array) -> Array:
 
 def _dot2(a: Array, b: Array, c: Array) -> Array:
     """c + a0 b0, then + a1 b1, each rounded; products of halves are exact in float32."""
-    p = a.astype(np.float32) * b.astype(np.float32)
+    p = wide16(a) * wide16(b)
     return c + p[0] + p[1]
 
 
@@ -48,12 +48,14 @@ def _dot_int(a: Array, b: Array, c: Array) -> Array:
 
 
 def _dot4(a: Array, b: Array, c: Array) -> Array:
-    """c plus four products. Sums of four bytes' products are exact in int32, and addition wraps."""
-    x, y = a.astype(np.int16), b.astype(np.int16)
+    """c plus four products of bytes, signed by signed, or by an unsigned one."""
     if a.dtype == np.int8 and b.dtype == np.int8:
-        p = x * y  # at most 2^14, in 16 bits
-        return c + (p[..., 0].astype(np.int32) + p[..., 1] + p[..., 2] + p[..., 3])
-    p = x.astype(np.int32) * y
+        x, y = a.view(np.int16), b.view(np.int16)
+        # two products in 16 bits each: their sum is at most 2^15, one too many, so that it is kept less one
+        pair = ((x << 8 >> 8) * (y << 8 >> 8) - np.int16(1)) + (x >> 8) * (y >> 8)
+        both = pair.view(np.int32)[..., 0]
+        return (both << 16 >> 16) + (both >> 16) + np.int32(2) + c
+    p = a.astype(np.int32) * b.astype(np.int32)
     return c + (p[..., 0] + p[..., 1] + p[..., 2] + p[..., 3])
 
 

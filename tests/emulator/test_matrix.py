@@ -1,5 +1,7 @@
 """The matrix units on small integers, held in registers as AMD's layouts say, written here as loops: whatever rounds, these products are exact."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -119,11 +121,12 @@ def test_bytes_are_signed_only_where_neg_lo_says_so(signed):
     assert product("v_wmma_i32_16x16x16_iu4", "gfx1200", 16, 16, 1, "iu4", signed) == ""
 
 
-@pytest.mark.parametrize("target", ["gfx1100", "gfx1200"])
-def test_the_rows_of_the_other_generation_are_noticed(target, monkeypatch):
-    real = unit._wmma
-    monkeypatch.setattr(unit, "_wmma", lambda k, halves: (real(k, halves)[0], real(k, not halves)[1]))
-    assert product("v_wmma_f32_16x16x16_f16", target, 16, 16, 1, "f16")
+@pytest.mark.parametrize(("target", "other"), [("gfx1100", "gfx1200"), ("gfx1200", "gfx1100")])
+def test_the_rows_of_the_other_generation_are_noticed(target, other, monkeypatch):
+    name = "v_wmma_f32_16x16x16_f16"
+    mine, its = (unit.shape(name, TARGETS[one]) for one in (target, other))
+    monkeypatch.setattr(unit, "shape", lambda name, row: replace(mine, split=its.split, order=its.order))
+    assert product(name, target, 16, 16, 1, "f16")
 
 
 def test_known_places_of_a_result():
@@ -136,7 +139,7 @@ def test_known_places_of_a_result():
     }
     for (name, target), places in known.items():
         shape = unit.shape(name, TARGETS[target])
-        assert {at: divmod(int(shape.target[at]), shape.n) for at in places} == places
+        assert {at: divmod(int(shape.places()[at]), shape.n) for at in places} == places
 
 
 def test_denormals_of_16_bits_are_nothing_to_the_matrix_unit_of_mi200_alone():
