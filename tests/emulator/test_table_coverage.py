@@ -39,7 +39,7 @@ def _cache(tmp_path_factory):
 
 def unknown(row, text):
     """Instructions of a kernel that neither the table nor the rule of the matrix units has."""
-    names = set(re.findall(r"(?:^\t|:: )([sv]_\w+)", text.split(".rodata")[0], re.MULTILINE))
+    names = set(re.findall(r"(?:^\s*|:: )([sv]_\w+)", text.split(".rodata")[0], re.MULTILINE))
     found = set()
     for name in names:
         base = re.sub(r"(_e32|_e64|_dpp|_sdwa)+$", "", name).replace("v_dual_", "v_")
