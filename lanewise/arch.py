@@ -55,6 +55,16 @@ class Arch:
     def is_gpu(self) -> bool:
         return self.vendor in ("amd", "nvidia")
 
+    @property
+    def wmma_repeats_k(self) -> bool:
+        """Whether both halves of a wave hold all of k for the matrix unit: RDNA3's do, and RDNA4's one half of it each (AMD's ISA guides, WMMA)."""
+        return self.matrix == "wmma" and self.name.startswith("gfx11")
+
+    @property
+    def matrix_flushes(self) -> bool:
+        """Whether the matrix unit takes and gives denormals of 16 bits as zero: that of MI200 alone (PyTorch's notes on numerical accuracy)."""
+        return self.name == "gfx90a"
+
     def __str__(self) -> str:
         return ":".join((self.name, *self.features))
 

@@ -9,6 +9,7 @@ from os import PathLike
 __all__ = [
     "ContextLengthError",
     "DeviceError",
+    "EmulatorLimitError",
     "EvidenceError",
     "FormatError",
     "LanewiseError",
@@ -64,6 +65,10 @@ class ShapeError(LanewiseError):
 
 class DeviceError(LanewiseError):
     """A device that is not there, or that this build has no backend for."""
+
+
+class EmulatorLimitError(LanewiseError):
+    """An instruction, a modifier or a launch that the emulator does not have; nothing was skipped."""
 
 
 class UnsupportedModelError(LanewiseError):
