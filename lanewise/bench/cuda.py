@@ -130,6 +130,7 @@ class _Captured:
             self._piece = gpu.capture(ready.run, copies * turns)
         if set(ran) != {kernel.name} and not (name.label == "quantized" and not ran):  # that one is called without dispatch
             raise EvidenceError(f"arm {name.label} ran {', '.join(ran) or 'nothing'} where it was to run {kernel.name}")
+        self._ready = ready  # what the graph reads belongs to it: a call that holds quantized activations is their only owner
         self._kernel, self._body, self._replays, self.calls = kernel.name, arm.body, 0, self._piece.calls
         self.spec = {"device": device, "body": arm.body, "isa": row.name, "kernels": [kernel.name], "calls": self.calls, "switch": arm.switch}
         if kernels:

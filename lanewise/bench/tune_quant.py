@@ -1,7 +1,7 @@
 """What `lanewise tune --format` times: `quant_linear` on packed weights, x quantized at every call as in the op, beside weights dequantized for BLAS.
 
-All cuts of a kernel are tried at the smallest m that it gets, one token having a kernel of its own; for more tokens only the best of those, with every
-number of tokens in a program, as compiling them all would take the longest of everything.
+All cuts of a kernel are tried at the smallest m that it gets, one token having a kernel of its own; for more tokens only the best of those, with
+every number of tokens in a program, as compiling them all would take the longest of everything.
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,7 +12,10 @@ from lanewise.kernels.gpu.quant_layout import BLOCK, Layout, layout_of
 
 __all__ = ["check_grouped", "check_quantized"]
 
-_QUANTIZE, _TILES, _COMBINE, _DEQUANTIZE, _GROUPED = "_quantize", "_tiles", "_combine", "_dequantize", "_grouped"
+_QUANTIZE, _COMBINE, _DEQUANTIZE = "_quantize", "_combine", "_dequantize"
+_DOTS, _OCTETS, _ONE = "_tiles", "octets", "one"  # products by 4-way dots, and by the matrix unit of tokens by eight, and of one
+_GROUPED, _GROUPED_ONE = "_grouped", "grouped_one"
+_PRODUCTS = (_DOTS, _OCTETS, _ONE, _GROUPED, _GROUPED_ONE)
 
 
 def check_quantized(where: str, compiled: list[Any], problem: Mapping[str, Any], arm: Mapping[str, Any]) -> Iterator[Reason]:
@@ -22,36 +25,41 @@ def check_quantized(where: str, compiled: list[Any], problem: Mapping[str, Any],
     except (ValueError, LanewiseError) as error:
         yield Reason("witness", where, "descriptions of kernels for the format of the problem", str(error)[:100])
         return
-    splits = any(constants.get("SPLITS") not in (None, 1) for name, _, constants in kernels if name == _TILES)
-    ways = {"quant_gemm": (_DEQUANTIZE,), "quant_gemv": (_TILES, *((_COMBINE,) if splits else ()))}
+    names = [name for name, _, _ in kernels]
+    splits = any(constants.get("SPLITS") not in (None, 1) for name, _, constants in kernels if name in _PRODUCTS)
+    product = _DOTS if _DOTS in names else _ONE if problem.get("m") == 1 and not layout.scale.startswith("half") else _OCTETS
+    ways = {"quant_gemm": (_DEQUANTIZE,), "quant_gemv": (product, *((_COMBINE,) if splits else ()))}
     way: Sequence[str] = ways.get(str(arm["witness"]["kernel"]), ())
-    if arm["label"] == "quant" and _TILES in way:
+    if arm["label"] == "quant" and product in way:
         way = (_QUANTIZE, *way)
-    if [name for name, _, _ in kernels] != list(way):
-        yield Reason("witness", where, ", ".join(way) or "no kernel", ", ".join(name for name, _, _ in kernels)[:100])
+    if names != list(way):
+        yield Reason("witness", where, ", ".join(way) or "no kernel", ", ".join(names)[:100])
         return
     for name, signature, constants in kernels:
         yield from _as_the_problem(where, name, signature, constants, problem, layout)
 
 
 def check_grouped(where: str, compiled: list[Any], problem: Mapping[str, Any], arm: Mapping[str, Any]) -> Iterator[Reason]:
-    """The same of an arm on experts: x is quantized in the order in which the next kernel takes it, and ids are read early where the arm says so."""
+    """The same of an arm on experts: x is quantized in the order in which the next kernel takes it, or by that kernel itself, and ids are read early
+    where the arm says so."""
     try:
         kernels, layout = described_kernels(compiled), layout_of(str(problem.get("format")))
     except (ValueError, LanewiseError) as error:
         yield Reason("witness", where, "descriptions of kernels for the format of the problem", str(error)[:100])
         return
-    if [name for name, _, _ in kernels] != [_QUANTIZE, _GROUPED]:
-        yield Reason("witness", where, f"{_QUANTIZE}, {_GROUPED}", ", ".join(name for name, _, _ in kernels)[:100])
+    names = [name for name, _, _ in kernels]
+    alone = names == [_GROUPED_ONE] and not layout.scale.startswith("half")
+    if not alone and names != [_QUANTIZE, _GROUPED]:
+        yield Reason("witness", where, f"{_GROUPED_ONE}, or {_QUANTIZE}, {_GROUPED}", ", ".join(names)[:100])
         return
     for name, signature, constants in kernels:
         yield from _as_the_problem(where, name, signature, constants, problem, layout)
-    quantizes, product = (constants for _, _, constants in kernels)
+    quantizes, product = kernels[0][2], kernels[-1][2]
     for constant in ("OWN", "WEIGHTED"):
         if product.get(constant) is not False:
             yield Reason("witness", where, f"a row of x for each token, and no router's weights: {constant} False", shown(product.get(constant)))
-    ordered = product.get("ORDERED")
-    if ordered is not quantizes.get("ROWS"):
+    ordered = False if alone else product.get("ORDERED")
+    if not alone and ordered is not quantizes.get("ROWS"):
         yield Reason("witness", where, f"rows of x in the order of the pairs: ROWS {shown(ordered)}", shown(quantizes.get("ROWS")))
     early = arm["label"] == "grouped" and not ordered and bool(product.get("PDL"))
     if product.get("EARLY") is not early:
@@ -76,8 +84,7 @@ def _as_the_problem(
     if blocks and blocks != right:
         yield Reason("witness", where, f"a kernel of {right} blocks", shown(blocks))
     written = [constants.get(one, 1) for one in ("TILES", "W", "SPLITS")]  # tiles that a warp goes over without a loop, or 0
-    products = name in (_TILES, _GROUPED)
-    if products and written[0] and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
+    if name in _PRODUCTS and written[0] and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
         yield Reason("witness", where, f"TILES, W and SPLITS for {right} blocks", shown(written))
 
 

@@ -25,7 +25,7 @@ __all__ = ["check_recompiled", "code_of_process"]
 
 _COMPILERS = ("llvm", "llvmlite")
 _MOST = {"M": 16, "HALVES": 2, "WARPS": 32, "ROWS": 1024, "TILE": 32768, "AHEAD": 16, "STAGES": 8, "GROUPS": 16}  # as Config has them
-_MOST |= {"W": 8, "STRANDS": 8, "SPLITS": 64, "TOKENS": 64, "TILES": 32, "EACH": 16}  # and QuantConfig, and a program of act_quant
+_MOST |= {"W": 8, "STRANDS": 8, "SPLITS": 64, "TOKENS": 64, "PARTS": 8, "TILES": 64, "EACH": 16}  # and QuantConfig, and a program of act_quant
 _MOST_WARPS = 32
 _MOST_UNROLLED = 1 << 20  # products of a warp
 _MOST_HELD = 512  # tokens of a quantized kernel times the tiles that they meet without a loop
@@ -167,9 +167,9 @@ def _require_small(compiled: list[Any]) -> None:
         for name, value, most in sizes:
             if not isinstance(value, int) or not 0 <= value <= most:
                 raise EvidenceError(f"{name} of a kernel is {str(value)[:40]}; it is at most {most}")
-        if (
-            met := max(1, constants.get("TOKENS", 1)) * max(1, constants.get("AHEAD", 1), constants.get("TILES", 1))
-        ) > _MOST_HELD and "TOKENS" in constants:
+        tokens = max(1, constants.get("TOKENS", 1), 8 * constants.get("PARTS", 0))
+        met = tokens * max(1, constants.get("AHEAD", 1), constants.get("TILES", 1))
+        if met > _MOST_HELD and ("TOKENS" in constants or "PARTS" in constants):
             raise EvidenceError(f"a kernel of {met} tokens and tiles in one program; at most {_MOST_HELD} are compiled again")
         held = max(1, constants.get("ROWS", 1)) * max(1, constants.get("TILE", 1))
         unrolled = max(1, constants.get("M", 1)) * max(1, constants.get("AHEAD", 1)) * max(1, constants.get("GROUPS", 1))

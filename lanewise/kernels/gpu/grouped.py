@@ -203,7 +203,7 @@ def _grouped(xq, xd, xs, w, ids, places, weights, y, n, panels, blocks, experts,
                                VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
             held, totals = rest, more
     for t in tl.static_range(PARTS):
-        rows = tl.where(known, _gathered(_tree(totals, t, PARTS, STRANDS), W, GATED, MMA, DOT), float("nan"))
+        rows = tl.where(known, _gathered(_tree(totals, t, PARTS, STRANDS), W, GATED, MMA), float("nan"))
         r = 8 * t + tl.arange(0, 8)[:, None] if MMA else t + tl.arange(0, 1)[:, None]
         if ORDERED:
             pair = tl.load(places + octet.to(tl.int64) * 8 + first + r).to(tl.int64)

@@ -67,7 +67,7 @@ def grouped_one(x, w, ids, weights, y, n, panels, blocks, experts, top, x_row, i
             else:
                 more = more + (totals[s],)
         totals = more
-    y_rows = tl.where(known, _gathered(tree(totals, 0, 1, STRANDS), W, GATED, DOT), float("nan"))
+    y_rows = tl.where(known, _gathered(tree(totals, 0, 1, STRANDS), W, GATED), float("nan"))
     weight = 1.0
     if WEIGHTED:
         weight = tl.load(weights + (unit // top).to(tl.int64) * weights_row + (unit % top).to(tl.int64) * weights_col).to(tl.float32)

@@ -153,7 +153,7 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
     for t in tl.static_range(TOKENS):
         total = _tree(totals, t, TOKENS, STRANDS)
         token = tl.cast(first_token, tl.int64) + (t + tl.arange(0, 1)[:, None])
-        y_rows = _gathered(total, W, GATED, False, DOT)
+        y_rows = _gathered(total, W, GATED, False)
         if SPLITS > 1:
             rows = panel.to(tl.int64) * 16 + tl.arange(0, 16)[None, :]
             tl.store(part + (split * tl.cast(m, tl.int64) + token) * (tl.num_programs(0) // across * 16) + rows, y_rows, mask=token < m)
@@ -205,17 +205,15 @@ def _tree(totals, PART: tl.constexpr, PARTS: tl.constexpr, STRANDS: tl.constexpr
 
 
 @triton.jit
-def _gathered(total, W: tl.constexpr, GATED: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr):
+def _gathered(total, W: tl.constexpr, GATED: tl.constexpr, MMA: tl.constexpr):
     """[tokens, 16 rows] of total[32, W, 4]; gated rows come in pairs of a gate and its up."""
-    if DOT == "mma":
-        total = tl.sum(total, 1)  # across warps, in the same order
-    else:
-        if W == 8:
-            total = tl.sum(tl.reshape(total, (32, 2, 4, 4)), 1)
-        if W >= 4:
-            total = tl.sum(tl.reshape(total, (32, 2, 2, 4)), 1)
-        if W >= 2:
-            total = tl.sum(tl.reshape(total, (32, 2, 1, 4)), 1)
+    # two warps at a time: what order a reduction of more takes is up to the layout that the compiler finds
+    if W == 8:
+        total = tl.sum(tl.reshape(total, (32, 2, 4, 4)), 1)
+    if W >= 4:
+        total = tl.sum(tl.reshape(total, (32, 2, 2, 4)), 1)
+    if W >= 2:
+        total = tl.sum(tl.reshape(total, (32, 2, 1, 4)), 1)
     parts = tl.reshape(total, (8, 4, 2, 2))
     if MMA:
         if GATED:

@@ -70,7 +70,7 @@ def octets(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
             x = later
     for t in tl.static_range(PARTS):
         token = tl.cast(first_token, tl.int64) + (8 * t + tl.arange(0, 8)[:, None])
-        y_rows = _gathered(totals, t, PARTS, STRANDS, W, GATED, DOT)
+        y_rows = _gathered(totals, t, PARTS, STRANDS, W, GATED)
         if SPLITS > 1:
             rows = panel.to(tl.int64) * 16 + tl.arange(0, 16)[None, :]
             tl.store(part + (split * tl.cast(m, tl.int64) + token) * (tl.num_programs(0) // across * 16) + rows, y_rows, mask=token < m)
@@ -258,12 +258,12 @@ def _minima(least, next_least, first, second, third, fourth, DOT: tl.constexpr):
 
 
 @triton.jit
-def _gathered(totals, PART: tl.constexpr, PARTS: tl.constexpr, STRANDS: tl.constexpr, W: tl.constexpr, GATED: tl.constexpr, DOT: tl.constexpr):
+def _gathered(totals, PART: tl.constexpr, PARTS: tl.constexpr, STRANDS: tl.constexpr, W: tl.constexpr, GATED: tl.constexpr):
     """[8 tokens, 16 rows]; gated rows come in pairs of a gate and its up."""
     APART: tl.constexpr = PARTS * 4
     row = tl.join(tree(totals, 4 * PART, APART, STRANDS), tree(totals, 4 * PART + 1, APART, STRANDS))
     other = tl.join(tree(totals, 4 * PART + 2, APART, STRANDS), tree(totals, 4 * PART + 3, APART, STRANDS))
-    total = tl.reshape(over_warps(tl.join(row, other), W, DOT), (8, 4, 2, 2))  # g, c, token, row
+    total = tl.reshape(over_warps(tl.join(row, other), W), (8, 4, 2, 2))  # g, c, token, row
     if GATED:
         rows = tl.permute(total, (1, 2, 0, 3))
     else:

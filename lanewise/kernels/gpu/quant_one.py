@@ -73,7 +73,7 @@ def one(xq, xd, xs, w, y, bias, residual, part, n, blocks, bias_row, bias_col, r
             else:
                 more = more + (totals[s],)
         totals = more
-    y_rows = _gathered(tree(totals, 0, 1, STRANDS), W, GATED, DOT)
+    y_rows = _gathered(tree(totals, 0, 1, STRANDS), W, GATED)
     if SPLITS > 1:
         rows = panel.to(tl.int64) * 16 + tl.arange(0, 16)[None, :]
         tl.store(part + (split * tl.cast(tl.num_programs(0), tl.int64) * 16 + rows), y_rows)
@@ -231,9 +231,9 @@ def _summed(value, W: tl.constexpr):
 
 
 @triton.jit
-def _gathered(total, W: tl.constexpr, GATED: tl.constexpr, DOT: tl.constexpr):
+def _gathered(total, W: tl.constexpr, GATED: tl.constexpr):
     """[1, 16 rows]: lane 4g + c has row 8 (c % 2) + g; gated rows come in pairs of a gate and its up."""
-    total = over_warps(total, W, DOT)
+    total = over_warps(total, W)
     both, _ = tl.split(tl.permute(tl.reshape(total, (8, 2, 2)), (0, 2, 1)))
     if GATED:
         rows = tl.reshape(both, (1, 16))

@@ -63,20 +63,16 @@ def tree(totals, FIRST: tl.constexpr, APART: tl.constexpr, STRANDS: tl.constexpr
 
 
 @triton.jit
-def over_warps(total, W: tl.constexpr, DOT: tl.constexpr):
-    """The sum over the first axis, in the same order wherever it runs."""
+def over_warps(total, W: tl.constexpr):
+    """The sum over the first axis, two at a time: what order a reduction of more takes is up to the layout that the compiler finds."""
     REST: tl.constexpr = total.numel // W
-    if DOT == "mma":
-        total = tl.sum(tl.reshape(total, (W, REST)), 0)
-    else:
-        if W == 8:
-            total = tl.sum(tl.reshape(total, (2, 4 * REST)), 0)
-        if W >= 4:
-            total = tl.sum(tl.reshape(total, (2, 2 * REST)), 0)
-        if W >= 2:
-            total = tl.sum(tl.reshape(total, (2, REST)), 0)
-        total = tl.reshape(total, (REST,))
-    return total
+    if W == 8:
+        total = tl.sum(tl.reshape(total, (2, 4 * REST)), 0)
+    if W >= 4:
+        total = tl.sum(tl.reshape(total, (2, 2 * REST)), 0)
+    if W >= 2:
+        total = tl.sum(tl.reshape(total, (2, REST)), 0)
+    return tl.reshape(total, (REST,))
 
 
 @triton.jit
