@@ -75,7 +75,7 @@ def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:
         # enough warps for the card, and from two on as few a program as that takes
         warps = min(STRANDS, 1 << max(1, -(-_WARPS // max(1, panels)) - 1).bit_length(), 1 << (blocks - 1).bit_length())
         ahead = min(2 if warps == STRANDS else _AHEAD, -(-blocks // warps))
-        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16, registers=_REGISTERS[warps][-1])
+        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16, registers=_REGISTERS[warps][-1] if m <= 8 else 0)
     if m > 32:
         return QuantConfig("blas")
     # where bytes are multiplied one by one, several tokens do not fit into the registers
