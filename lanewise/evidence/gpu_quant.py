@@ -84,7 +84,8 @@ def _as_the_problem(
     if blocks and blocks != right:
         yield Reason("witness", where, f"a kernel of {right} blocks", shown(blocks))
     written = [constants.get(one, 1) for one in ("TILES", "W", "SPLITS")]  # tiles that a warp goes over without a loop, or 0
-    if name in _PRODUCTS and written[0] and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
+    looped = name in (_DOTS, _GROUPED) and not written[0]
+    if name in _PRODUCTS and not looped and not (all(type(one) is int for one in written) and right <= prod(written) < right + prod(written[1:])):
         yield Reason("witness", where, f"TILES, W and SPLITS for {right} blocks", shown(written))
 
 
