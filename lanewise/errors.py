@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from os import PathLike
 
 __all__ = [
+    "AssemblyError",
     "ContextLengthError",
     "DeviceError",
     "EmulatorLimitError",
@@ -37,6 +38,10 @@ class LanewiseError(Exception):
 
 class UnknownTargetError(LanewiseError):
     """A target name that `arch.parse` does not know."""
+
+
+class AssemblyError(LanewiseError):
+    """Machine code, or its text, that cannot be read: what stands there, and what is read."""
 
 
 class EvidenceError(LanewiseError):
