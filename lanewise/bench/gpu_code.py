@@ -82,10 +82,8 @@ def compiled_again(spec: Sequence[Mapping[str, Any]], row: Arch) -> str:
             attributes = {tuple(path): [list(pair) for pair in pairs] for path, pairs in one["attributes"]}
             constants = {tuple(path): _again(value) for path, value in one["constants"]}
             source = ASTSource(function, dict(one["signature"]), constants, attributes)
-            options = {name: value for name, value in one["options"].items() if name in _OPTIONS}
-            made.append(triton.compile(source, target=target(row), options=options))
             options = {name: value for name, value in one["options"].items() if name in OPTIONS}
-            made.append(triton.compile(source, target=target, options=options))
+            made.append(triton.compile(source, target=target(row), options=options))
         except EvidenceError:
             raise
         except Exception as error:  # noqa: BLE001 - what a forged description does inside a compiler, it may do
