@@ -23,9 +23,9 @@ from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
 from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
-from lanewise.kernels.gpu.quant_gemv import _LANES, _UNROLLED, _dot, _gathered, _strand, _tree
+from lanewise.kernels.gpu.quant_gemv import _LANES, _UNROLLED, _dot, _gathered, _strand
 from lanewise.kernels.gpu.quant_pack import QuantWeight
-from lanewise.kernels.gpu.quant_threads import THREADS
+from lanewise.kernels.gpu.quant_threads import THREADS, tree
 
 __all__ = ["grouped"]
 
@@ -203,7 +203,7 @@ def _grouped(xq, xd, xs, w, ids, places, weights, y, n, panels, blocks, experts,
                                VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
             held, totals = rest, more
     for t in tl.static_range(PARTS):
-        rows = tl.where(known, _gathered(_tree(totals, t, PARTS, STRANDS), W, GATED, MMA), float("nan"))
+        rows = tl.where(known, _gathered(tree(totals, t, PARTS, STRANDS), W, GATED, MMA), float("nan"))
         r = 8 * t + tl.arange(0, 8)[:, None] if MMA else t + tl.arange(0, 1)[:, None]
         if ORDERED:
             pair = tl.load(places + octet.to(tl.int64) * 8 + first + r).to(tl.int64)

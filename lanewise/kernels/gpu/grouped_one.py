@@ -1,7 +1,7 @@
 """A row and its experts, pair by pair, in formats whose 256 columns have one float scale: decode of a mixture of experts on NVIDIA.
 
 The products are those of `quant_one.py`. A warp quantizes the blocks of x that it multiplies, which are 8 numbers a lane, so nothing has to run in
-front of it: at some microseconds a call the kernel in between was a quarter of the time. The definition is that of `act_quant.py`, bit for bit.
+front of it, nor to be waited for. The definition is that of `act_quant.py`, bit for bit.
 """
 
 import triton

@@ -26,7 +26,7 @@ from lanewise.kernels.gpu.quant_mma import mma_tile
 from lanewise.kernels.gpu.quant_octets import octets
 from lanewise.kernels.gpu.quant_one import one
 from lanewise.kernels.gpu.quant_pack import QuantWeight
-from lanewise.kernels.gpu.quant_threads import THREADS
+from lanewise.kernels.gpu.quant_threads import THREADS, tree
 
 __all__ = ["quant_gemv"]
 
@@ -151,7 +151,7 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
                                VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, False, DOT, STRANDS, TOKENS, EACH)  # fmt: skip
             held, totals = rest, more
     for t in tl.static_range(TOKENS):
-        total = _tree(totals, t, TOKENS, STRANDS)
+        total = tree(totals, t, TOKENS, STRANDS)
         token = tl.cast(first_token, tl.int64) + (t + tl.arange(0, 1)[:, None])
         y_rows = _gathered(total, W, GATED, False)
         if SPLITS > 1:
@@ -186,22 +186,6 @@ def _strand(totals, held, AT: tl.constexpr, w_at, block, blocks, first_token, m,
                         total = load_no_earlier(total, DOT)
             more = more + (total,)
     return more
-
-
-@triton.jit
-def _tree(totals, PART: tl.constexpr, PARTS: tl.constexpr, STRANDS: tl.constexpr):
-    """The sums of a program's strands, those that are furthest apart first, as a reduction over lanes goes."""
-    if STRANDS == 8:
-        a, b = totals[PART] + totals[4 * PARTS + PART], totals[2 * PARTS + PART] + totals[6 * PARTS + PART]
-        c, d = totals[PARTS + PART] + totals[5 * PARTS + PART], totals[3 * PARTS + PART] + totals[7 * PARTS + PART]
-        total = (a + b) + (c + d)
-    elif STRANDS == 4:
-        total = (totals[PART] + totals[2 * PARTS + PART]) + (totals[PARTS + PART] + totals[3 * PARTS + PART])
-    elif STRANDS == 2:
-        total = totals[PART] + totals[PARTS + PART]
-    else:
-        total = totals[PART]
-    return total
 
 
 @triton.jit
@@ -244,7 +228,7 @@ def _combine(part, y, bias, residual, m, n, width, bias_row, bias_col, residual_
     parts = ()
     for s in tl.static_range(SPLITS):
         parts = parts + (tl.load(at + s * apart, mask=inside, other=0.0),)
-    total = _tree(parts, 0, 1, SPLITS)
+    total = tree(parts, 0, 1, SPLITS)
     _finish(total, tl.full((1, 1), 0, tl.int64) + token, tl.full((1, 1), True, tl.int1), first, y, bias, residual, n, bias_row, bias_col,
             residual_row, residual_col, 1, WIDTH, BIAS, RESIDUAL, GATED)  # fmt: skip
 

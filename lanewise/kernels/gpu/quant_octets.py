@@ -12,8 +12,8 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.kernels.gpu.lanes import _finish
-from lanewise.kernels.gpu.quant_codes import byte_of, codes, half_of
-from lanewise.kernels.gpu.quant_threads import four, over_warps, plain_dot, tree, word
+from lanewise.kernels.gpu.quant_codes import byte_of, half_of
+from lanewise.kernels.gpu.quant_threads import codes_of, four, over_warps, plain_dot, tree, upper, word
 
 _K32 = tl.constexpr("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {$0,$1,$2,$3}, {$4,$6,$5,$7}, {$8,$9}, {0,0,0,0};")
 _K32_REGISTERS = tl.constexpr(",".join(["=r"] * 4 + ["r"] * 6))
@@ -141,13 +141,7 @@ def _tile(totals, held, x, VECTORS: tl.constexpr, SCALES: tl.constexpr, CODE: tl
     zero = x[0] * 0
     exact = (zero, zero, zero, zero)
     for i in tl.static_range(4):
-        low, high = (), ()
-        for e in tl.static_range(4):
-            words = ()
-            for v in tl.static_range(VECTORS):
-                words = words + (held[4 * v + e],)
-            low_word, high_word = codes(words, i, CODE, DOT)
-            low, high = low + (low_word,), high + (high_word,)
+        low, high = codes_of(held, i, VECTORS, CODE, DOT)
         if GROUP == 16:
             dots = (_sixteen(low[0], low[2], x[4 * i], W, DOT), _sixteen(low[1], low[3], x[4 * i + 1], W, DOT),
                     _sixteen(high[0], high[2], x[4 * i + 2], W, DOT), _sixteen(high[1], high[3], x[4 * i + 3], W, DOT))  # fmt: skip
@@ -207,8 +201,8 @@ def _scaled(total, exact, E: tl.constexpr, held, x, WORDS: tl.constexpr, SCALES:
         least = _minima(held[V + 4], held[V + 5], x[S], x[S + 1], x[S + 2], x[S + 3], DOT)
         total -= least.to(tl.float32) * (half_of(tail, 1) * d)
     elif SCALE == "nibbles+min":
-        least = _minima(_upper(held[V]), _upper(held[V + 1]), x[S], x[S + 1], x[S + 2], x[S + 3], DOT)
-        least += _minima(_upper(held[V + 4]), _upper(held[V + 5]), x[S + 8], x[S + 9], x[S + 10], x[S + 11], DOT)
+        least = _minima(upper(held[V]), upper(held[V + 1]), x[S], x[S + 1], x[S + 2], x[S + 3], DOT)
+        least += _minima(upper(held[V + 4]), upper(held[V + 5]), x[S + 8], x[S + 9], x[S + 10], x[S + 11], DOT)
         total -= least.to(tl.float32) * (half_of(tail, 1) * d)
     return total
 
@@ -235,12 +229,6 @@ def _sixteen(a, other_row, x, W: tl.constexpr, DOT: tl.constexpr):
         dots = (plain_dot(a, a * 0, x, x, 0, W), plain_dot(a, a * 0, x, x, 1, W),
                 plain_dot(other_row, a * 0, x, x, 0, W), plain_dot(other_row, a * 0, x, x, 1, W))  # fmt: skip
     return dots
-
-
-@triton.jit
-def _upper(words):
-    """The upper halves of a word's bytes."""
-    return (words >> 4) & 0x0F0F0F0F
 
 
 @triton.jit

@@ -15,8 +15,8 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.kernels.gpu.lanes import _finish
-from lanewise.kernels.gpu.quant_codes import byte_of, codes, half_of
-from lanewise.kernels.gpu.quant_threads import four, over_warps, plain_dot, tree, word
+from lanewise.kernels.gpu.quant_codes import byte_of, half_of
+from lanewise.kernels.gpu.quant_threads import codes_of, four, over_warps, plain_dot, tree, upper, word
 
 _ADDED = tl.constexpr("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {$0,$1,$2,$3}, {$4,$6,$5,$7}, {$8,$9}, {$10,$11,$12,$13};")
 _ADDED_REGISTERS = tl.constexpr(",".join(["=r"] * 4 + ["r"] * 10))
@@ -124,13 +124,7 @@ def _tile(total, held, lane, VECTORS: tl.constexpr, SCALES: tl.constexpr, CODE: 
     zero = lane * 0
     first, second = (zero, zero, zero, zero), (zero, zero, zero, zero)
     for i in tl.static_range(4):
-        low, high = (), ()
-        for e in tl.static_range(4):
-            words = ()
-            for v in tl.static_range(VECTORS):
-                words = words + (held[4 * v + e],)
-            low_word, high_word = codes(words, i, CODE, DOT)
-            low, high = low + (low_word,), high + (high_word,)
+        low, high = codes_of(held, i, VECTORS, CODE, DOT)
         if GROUP == 16:
             mine = held[X + i // 2]
             if i < 2:
@@ -157,8 +151,8 @@ def _tile(total, held, lane, VECTORS: tl.constexpr, SCALES: tl.constexpr, CODE: 
         total -= _across(least, c, W, DOT).to(tl.float32) * (half_of(tail, 1) * d)
     elif SCALE == "nibbles+min":
         least = (
-            _minima(_upper(held[ROWS]), held[X + 3], c, DOT) + _minima(_upper(held[ROWS + 2]), held[X + 4], c, DOT),
-            _minima(_upper(held[ROWS + 1]), held[X + 3], c, DOT) + _minima(_upper(held[ROWS + 3]), held[X + 4], c, DOT),
+            _minima(upper(held[ROWS]), held[X + 3], c, DOT) + _minima(upper(held[ROWS + 2]), held[X + 4], c, DOT),
+            _minima(upper(held[ROWS + 1]), held[X + 3], c, DOT) + _minima(upper(held[ROWS + 3]), held[X + 4], c, DOT),
         )
         total -= _across(least, c, W, DOT).to(tl.float32) * (half_of(tail, 1) * d)
     return total
@@ -192,12 +186,6 @@ def _scaled(sums, ROW: tl.constexpr, word, c, SCALE: tl.constexpr, DOT: tl.const
         mine = word >> (c % 2 * 16)
         first, second = byte_of(mine, 0, True), byte_of(mine, 1, True)
     return sums[2 * ROW] * first + sums[2 * ROW + 1] * second
-
-
-@triton.jit
-def _upper(word):
-    """The upper halves of a word's bytes."""
-    return (word >> 4) & 0x0F0F0F0F
 
 
 @triton.jit

@@ -7,7 +7,7 @@ a lane holds side by side are tensors of their own.
 import triton
 import triton.language as tl
 
-from lanewise.kernels.gpu.quant_codes import byte_of
+from lanewise.kernels.gpu.quant_codes import byte_of, codes
 
 THREADS = r"sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [\d+], order = [0]"
 
@@ -47,8 +47,27 @@ def word(at, inside, WHOLE: tl.constexpr):
 
 
 @triton.jit
+def codes_of(held, PAIR: tl.constexpr, VECTORS: tl.constexpr, CODE: tl.constexpr, DOT: tl.constexpr):
+    """The signed bytes of units 2 PAIR and 2 PAIR + 1: of each a lane's four words, from those of a tile's vectors."""
+    low, high = (), ()
+    for e in tl.static_range(4):
+        words = ()
+        for v in tl.static_range(VECTORS):
+            words = words + (held[4 * v + e],)
+        low_word, high_word = codes(words, PAIR, CODE, DOT)
+        low, high = low + (low_word,), high + (high_word,)
+    return low, high
+
+
+@triton.jit
+def upper(words):
+    """The upper halves of a word's bytes."""
+    return (words >> 4) & 0x0F0F0F0F
+
+
+@triton.jit
 def tree(totals, FIRST: tl.constexpr, APART: tl.constexpr, STRANDS: tl.constexpr):
-    """The sums of a program's strands, totals[FIRST + APART * strand]: those that are furthest apart first, as a reduction over lanes goes."""
+    """The sums of a program's strands, totals[FIRST + APART * strand]: those that are furthest apart first, on which `over_warps` goes on."""
     if STRANDS == 8:
         a, b = totals[FIRST] + totals[FIRST + 4 * APART], totals[FIRST + 2 * APART] + totals[FIRST + 6 * APART]
         c, d = totals[FIRST + APART] + totals[FIRST + 5 * APART], totals[FIRST + 3 * APART] + totals[FIRST + 7 * APART]

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -302,3 +303,28 @@ def test_a_gate_s_product_is_rounded_before_the_residual_is_added(case):
     """bfloat16 has products and sums of its own there, and one that rounds once for both."""
     (code,) = multiplied(TARGETS["sm_90"], case)
     assert (code.count(r"fma\.rn\.bf16"), code.count(r"cvt\.rn\.bf16") > 0) == (0, True)
+
+
+WARPS = [QuantConfig("tiles", 8, 2, 32), QuantConfig("tiles", 4, 3, 16), QuantConfig("tiles", 8, 2, 8, registers=128)]
+
+
+def of_more_than_two(code: Code) -> list[str]:
+    """Sums of floats over more than two elements: in which order they are added, a layout decides."""
+    return [shape for shape in re.findall(r"\}\) : \(tensor<([0-9x]+)xf32,", code.ttgir) if not shape.startswith("2x")]
+
+
+@pytest.mark.parametrize("config", WARPS, ids=str)
+@pytest.mark.parametrize("case", [Case("Q8_0", 512, 40, 2048, fused=True), Case("Q4_K", 1, 40, 2048)], ids=str)
+def test_warps_are_added_two_at_a_time_so_that_no_layout_decides_in_which_order(case, config):
+    (code,) = multiplied(TARGETS["sm_90"], case, config=config)
+    assert (len(re.findall(r"\}\) : \(tensor<2x", code.ttgir)) > 0, of_more_than_two(code)) == (True, [])
+
+
+def test_a_sum_over_eight_warps_at_once_is_noticed(tmp_path):
+    whole = "    return tl.reshape(tl.sum(tl.reshape(total, (W, REST)), 0), (REST,))\n"
+    text = (Path(quant_gemv.__file__).parent / "quant_threads.py").read_text()
+    old = text[
+        text.index("    if W == 8:\n") : text.index("    return tl.reshape(total, (REST,))\n") + len("    return tl.reshape(total, (REST,))\n")
+    ]
+    code = replaced(tmp_path, "sm_90", "quant_threads", old, whole, config=WARPS[2])
+    assert of_more_than_two(code)
