@@ -12,7 +12,7 @@ help:
 	@echo "make demo   generate text with a small model on this machine's processor"
 	@echo "make test   run the tests (installs torch, triton and transformers, which the tests compare with)"
 	@echo "make lint   ruff, mypy and the repo's own gates"
-	@echo "make gpu    on a machine with a GPU: prove linear and quant_linear there, then measure linear against BLAS, with a bundle for each shape in GPU_OUT"
+	@echo "make gpu    on a machine with a GPU: prove linear, quant_linear and grouped_linear there, then measure linear against BLAS, with a bundle for each shape in GPU_OUT"
 	@echo "make clean  remove what the others made, the model and results of make gpu apart"
 
 demo: $(VENV)/.installed model

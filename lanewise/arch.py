@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lanewise.errors import UnknownTargetError
 
-__all__ = ["TARGETS", "Arch", "cpu_flags", "host", "nvidia", "of_gpu", "parse", "x86_level"]
+__all__ = ["TARGETS", "Arch", "Registers", "cpu_flags", "host", "nvidia", "of_gpu", "parse", "x86_level"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,59 @@ class Arch:
     def is_gpu(self) -> bool:
         return self.vendor in ("amd", "nvidia")
 
+    @property
+    def wmma_repeats_k(self) -> bool:
+        """Whether both halves of a wave hold all of k for the matrix unit: RDNA3's do, and RDNA4's one half of it each (AMD's ISA guides, WMMA)."""
+        return self.matrix == "wmma" and self.name.startswith("gfx11")
+
+    @property
+    def matrix_flushes(self) -> bool:
+        """Whether the matrix unit takes and gives denormals of 16 bits as zero: that of MI200 alone (PyTorch's notes on numerical accuracy)."""
+        return self.name == "gfx90a"
+
+    @property
+    def registers(self) -> "Registers | None":
+        """How many waves a SIMD holds at once, of AMD's GPUs."""
+        return _REGISTERS.get(self.name)
+
+    @property
+    def dot_wait(self) -> int:
+        """Wait states between a 4-way or 2-way dot and whoever else touches its result, where hardware does not wait (LLVM, GCNHazardRecognizer)."""
+        return _DOT_WAIT.get(self.name, 0)
+
+    @property
+    def dot_by_matrix(self) -> bool:
+        """Whether Triton's own `dot` reaches the matrix unit: Triton 3.6 has no layout for the first tensor cores, nor picks gfx1250's."""
+        return self.triton and self.matrix is not None and self.name not in ("sm_70", "sm_75", "gfx1250")
+
     def __str__(self) -> str:
         return ":".join((self.name, *self.features))
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """Of a SIMD of AMD.
+
+    vgprs:    registers of a lane that its waves share; step: how many at a time a wave gets of them
+    waves:    most at once
+    simds:    how many share the LDS that one workgroup can have
+    apart:    whether the matrix unit has as many registers again beside these
+    """
+
+    vgprs: int
+    step: int
+    waves: int
+    simds: int
+    apart: bool = False
+
+    def occupancy(self, vgprs: int, agprs: int = 0) -> int:
+        """Waves that fit by their registers; 0 where not one does.
+
+        >>> TARGETS["gfx1100"].registers.occupancy(98)
+        12
+        """
+        used = max(vgprs, agprs) if self.apart else vgprs
+        return min(self.waves, self.vgprs // (-(-max(used, 1) // self.step) * self.step))
 
 
 def _amd(
@@ -127,6 +178,16 @@ _ROWS = (
     _cpu("aarch64+dotprod", "arm", 16, "sdot"),
     _cpu("aarch64+dotprod+i8mm", "arm", 16, "sdot", matrix="i8mm"),
 )
+# Registers and waves: what LLVM computes its "Occupancy" by, held to it in tests/test_arch_llvm.py.
+_REGISTERS = {
+    **dict.fromkeys(("gfx900", "gfx906"), Registers(256, 4, 10, 4)),
+    "gfx908": Registers(256, 4, 10, 4, apart=True),
+    **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), Registers(512, 8, 8, 4)),
+    "gfx1010": Registers(1024, 8, 20, 2),
+    **dict.fromkeys(("gfx1030", "gfx1102", "gfx1103", "gfx1150", "gfx1250"), Registers(1024, 16, 16, 2)),
+    **dict.fromkeys(("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"), Registers(1536, 24, 16, 2)),
+}
+_DOT_WAIT = dict.fromkeys(("gfx90a", "gfx942", "gfx950"), 3)
 TARGETS: dict[str, Arch] = {row.name: row for row in _ROWS}
 # What each AMD processor can be asked to switch (LLVM's AMDGPU usage guide, target ID).
 _FEATURES = {

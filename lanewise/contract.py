@@ -74,6 +74,7 @@ class Problem:
     fused:   which of FUSED the call wants
     grad:    whether somebody will ask for a gradient
     torch:   whether operands are torch tensors; on a GPU they always are, on a CPU numpy arrays unless it is said
+    experts: how many there are, of grouped_linear; 0 where nobody says
     card:    what the driver calls the device, where a choice may depend on more than its target
     """
 
@@ -91,12 +92,13 @@ class Problem:
     grad: bool = False
     torch: bool | None = None
     card: str | None = None
+    experts: int = 0
 
     def __post_init__(self) -> None:
         if self.op not in OPS:
             raise UnknownOpError(f"unknown op {self.op!r}; known ops: {', '.join(OPS)}")
-        if min(self.m, self.n, self.k) < 0:
-            raise ShapeError(f"m={self.m}, n={self.n}, k={self.k}: sizes are not negative")
+        if min(self.m, self.n, self.k, self.experts) < 0:
+            raise ShapeError(f"m={self.m}, n={self.n}, k={self.k}{f', experts={self.experts}' if self.experts else ''}: sizes are not negative")
         for part in self.fused:
             if part not in FUSED:
                 raise ShapeError(f"unknown fused part {part!r}; known parts: {', '.join(FUSED)}")
@@ -107,6 +109,7 @@ class Problem:
     def __str__(self) -> str:
         said = [f"{self.op} m={self.m} n={self.n} k={self.k} {self.dtype}"]
         said += [f"format={self.format}"] if self.format else []
+        said += [f"experts={self.experts}"] if self.experts else []
         said += [f"out={self.out}"] if self.out != self.dtype else []
         said += [f"{name}={step}" for name, step in (("x_inner", self.x_inner), ("w_inner", self.w_inner)) if step != 1]
         said += [f"fused={','.join(self.fused)}"] if self.fused else []

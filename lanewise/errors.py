@@ -8,6 +8,7 @@ from os import PathLike
 
 __all__ = [
     "AssemblyError",
+    "CompilerError",
     "ContextLengthError",
     "DeviceError",
     "EmulatorFault",
@@ -43,6 +44,10 @@ class UnknownTargetError(LanewiseError):
 
 class AssemblyError(LanewiseError):
     """Machine code, or its text, that cannot be read: what stands there, and what is read."""
+
+
+class CompilerError(LanewiseError):
+    """A kernel that a compiler refuses for a target; the reason is the compiler's."""
 
 
 class EvidenceError(LanewiseError):

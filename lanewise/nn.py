@@ -5,7 +5,7 @@
 Linear(in_features=4, out_features=2, bias=True)
 """
 
-from lanewise.integrations.quantized import QuantLinear
+from lanewise.integrations.quantized import QuantExperts, QuantLinear
 from lanewise.integrations.torch import Linear
 
-__all__ = ["Linear", "QuantLinear"]
+__all__ = ["Linear", "QuantExperts", "QuantLinear"]

@@ -9,18 +9,20 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import lanewise
 from lanewise import dispatch, settings
 from lanewise.errors import SettingError
+from lanewise.launched import HOME, artifact, described, recorded, target
 
 __all__ = ["SCHEMA", "SCHEMA_VERSION", "append", "package_digest", "place", "sources", "until_exit"]
 
-SCHEMA, SCHEMA_VERSION = "lanewise.engine.witness", 1
+SCHEMA, SCHEMA_VERSION = "lanewise.engine.witness", 2  # 1 had neither compiler nor compiled
 
 
 def sources(package: Path | None = None) -> dict[str, str]:
@@ -50,29 +52,42 @@ def append(path: Path, line: str) -> None:
 
 
 def until_exit() -> None:
-    """Count every kernel that dispatch runs from now on and, where any ran, add a line when the process ends. Nothing unless LANEWISE_WITNESS
-    is set: then no call pays for it. Raises SettingError for no file to write."""
+    """Count every kernel that dispatch runs from now on, keep what Triton launches for them and, where any ran, add a line when the process
+    ends. Nothing unless LANEWISE_WITNESS is set: then no call pays for it. Raises SettingError for no file to write."""
     path = place()
     if path is None:
         return
     append(path, "")  # what cannot be written is said before anything runs, not after
     until = ExitStack()
     counted = until.enter_context(dispatch.witness())
-    until.callback(lambda: append(path, json.dumps(_of_ops(counted)) + "\n") if counted else None)
+    launched = _launching(until)
+    until.callback(lambda: append(path, json.dumps(_of_ops(counted, launched)) + "\n") if counted else None)
     atexit.register(until.close)
 
 
-def _of_ops(kernels: Counter[str]) -> dict[str, Any]:
-    """The fields of a model's line, with nothing where there is no model."""
+def _launching(until: ExitStack) -> list[Any]:
+    """What Triton launches from now on; nothing where there is no Triton."""
+    try:
+        return until.enter_context(recorded())
+    except ImportError:
+        return []
+
+
+def _of_ops(kernels: Counter[str], launched: Sequence[Any] = ()) -> dict[str, Any]:
+    """The fields of a model's line, with nothing where there is no model. launched: compiled kernels, of which the project's own are told."""
+    ours = [(described(one), one) for one in launched if one.src.fn.__module__.startswith(HOME)]
+    ours.sort(key=lambda one: json.dumps(one[0], sort_keys=True))  # threads may launch them in any order
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "lanewise": lanewise.__version__,
         "package": package_digest(sources()),
         "device": _devices(),
-        "isa": None,
+        "isa": ", ".join(sorted({target(one) for _, one in ours})) or None,
         "threads": None,
-        "code": None,
+        "code": artifact([one for _, one in ours]) if ours else None,
+        "compiler": {"triton": metadata.version("triton")} if ours else None,
+        "compiled": [one for one, _ in ours],
         "kernels": dict(sorted(kernels.items())),
         "steps": {"decode": 0, "prefill": 0},
         "prompt": None,

@@ -8,15 +8,17 @@ import resource
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lanewise import settings
 from lanewise.backends import Progress
 from lanewise.bench import stats
 from lanewise.bench.around import GPU_RULE, RULE, look
+from lanewise.bench.gpu_beside import Beside
 from lanewise.bench.inputs import Inputs, Place
 from lanewise.bench.lock import held
 from lanewise.bench.manifest import stamped
@@ -25,14 +27,11 @@ from lanewise.bench.rounds import BOOTSTRAP, measure, most_rounds
 from lanewise.bench.trees import Tree, commit_id, tree_of
 from lanewise.errors import DeviceError, EvidenceError
 
-if TYPE_CHECKING:
-    from lanewise.bench.gpu_card import Beside
-
-__all__ = ["DEVICES", "Command", "CommandPlan", "bench_commands"]
+__all__ = ["DEVICES", "WARMUP", "Command", "CommandPlan", "bench_commands"]
 
 DEVICES = re.compile(r"cpu|cuda(:[0-9]{1,4})?")  # that a run locks and watches
 
-_WARMUP = 1  # run of each command before the first round
+WARMUP = 1  # run of each command before the first round
 _CPU = "cpu"  # what is locked and watched when nobody says
 _LONGEST = 86_400.0  # seconds of one run
 _LEAST, _MOST = 1e-100, 1e100  # of a metric: a ratio of two is a number
@@ -104,7 +103,7 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
     if (plan.a.shell, sorted(plan.a.env), commits["a"]) == (plan.b.shell, sorted(plan.b.env), commits["b"]):
         raise EvidenceError("a and b are the same command, at the same commit, with the same variables; there is nothing to compare")
     gpu = _beside(plan.device)
-    with held(f"cuda:{gpu.index}" if gpu else _CPU):
+    with held(f"cuda:{gpu.index}" if gpu else _CPU), gpu or nullcontext():
         trees = {key: tree_of(found, here) if found else None for key, found in commits.items()}
         _differ(plan, trees)
         argv = {key: _argv(arm, trees[key]) for key, arm in arms.items()}
@@ -126,7 +125,7 @@ def bench_commands(plan: CommandPlan, command: Sequence[str] = (), progress: Pro
         stated = {
             "pairs": plan.pairs,
             "most_rounds": most_rounds(plan.pairs),
-            "warmup": _WARMUP,
+            "warmup": WARMUP,
             "seed": seed,
             "rule": GPU_RULE if gpu else RULE,
             "bootstrap": BOOTSTRAP,
@@ -217,18 +216,12 @@ def _output(key: str, done: Ran, pattern: str | None) -> str | None:
     return found
 
 
-def _beside(device: str) -> "Beside | None":
+def _beside(device: str) -> Beside | None:
     """The GPU that is watched; None where it is the processor."""
-    if device == _CPU:
-        return None
-    try:
-        from lanewise.bench.gpu_card import Beside  # loads PyTorch
-    except ImportError as error:
-        raise DeviceError(f"to watch {device} takes PyTorch, which knows the GPUs: {error}; pip install 'lanewise[gpu]' brings it") from None
-    return Beside(device)
+    return None if device == _CPU else Beside(device)
 
 
-def _around(gpu: "Beside | None") -> dict[str, Any]:
+def _around(gpu: Beside | None) -> dict[str, Any]:
     """As for a kernel, but with the memory of the commands: the most that any so far has had."""
     most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {**look(), "peak_memory": most, **({"gpu": gpu.read()} if gpu else {})}

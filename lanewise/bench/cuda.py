@@ -20,7 +20,7 @@ from lanewise.bench.arms import Arm, Named
 from lanewise.bench.around import GPU_RULE, look
 from lanewise.bench.gpu_around import watch
 from lanewise.bench.gpu_card import card_facts, gpu_versions
-from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, artifact, blas_artifact, described, recorded
+from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, blas_artifact
 from lanewise.bench.gpu_operands import Operands, operands
 from lanewise.bench.gpu_probes import GpuLimits
 from lanewise.bench.kernel import KernelPlan, probed
@@ -31,7 +31,8 @@ from lanewise.bench.replay import TYPES, Gpu, gpu_index
 from lanewise.contract import Problem
 from lanewise.errors import EvidenceError, LanewiseError
 from lanewise.kernels.gpu import device as devices
-from lanewise.kernels.gpu import linear, quant  # noqa: F401  (importing them fills the registry)
+from lanewise.kernels.gpu import experts, linear, quant  # noqa: F401  (importing them fills the registry)
+from lanewise.launched import artifact, described, recorded
 
 __all__ = ["Cuda"]
 
@@ -65,7 +66,7 @@ class Cuda:
     def check(self, plan: KernelPlan) -> tuple[Named, Named]:
         call = plan.call
         if call.op not in ARMS or call.dtype not in TYPES:
-            raise LanewiseError(f"{call} on {plan.device}; what is measured there is {' or '.join(ARMS)} in {' or '.join(TYPES)}")
+            raise LanewiseError(f"{call} on {plan.device}; what is measured there is {', '.join(ARMS)} in {' or '.join(TYPES)}")
         if plan.threads is not None:
             raise EvidenceError(f"{plan.threads} threads were asked for; on a GPU there are none to choose")
         arms = ARMS[call.op]
@@ -129,6 +130,7 @@ class _Captured:
             self._piece = gpu.capture(ready.run, copies * turns)
         if set(ran) != {kernel.name} and not (name.label == "quantized" and not ran):  # that one is called without dispatch
             raise EvidenceError(f"arm {name.label} ran {', '.join(ran) or 'nothing'} where it was to run {kernel.name}")
+        self._ready = ready  # what the graph reads belongs to it: a call that holds quantized activations is their only owner
         self._kernel, self._body, self._replays, self.calls = kernel.name, arm.body, 0, self._piece.calls
         self.spec = {"device": device, "body": arm.body, "isa": row.name, "kernels": [kernel.name], "calls": self.calls, "switch": arm.switch}
         if kernels:

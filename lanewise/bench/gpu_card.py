@@ -1,42 +1,36 @@
-"""What a manifest says of a GPU: the card, the versions beside it, and what it did around a round of commands."""
+"""What a manifest says of a GPU: the card, and the versions beside it.
 
+python -m lanewise.bench.gpu_card DEVICE   (started by `gpu_beside`; says it in a line of JSON)
+"""
+
+import json
+import sys
 from importlib import metadata
 from typing import Any
 
 import torch
 
 from lanewise.arch import Arch
-from lanewise.bench.gpu_around import watch
-from lanewise.bench.machine import machine, versions
 from lanewise.bench.replay import gpu_index
+from lanewise.errors import DeviceError
 from lanewise.kernels.gpu import device as devices
 
-__all__ = ["Beside", "card_facts", "gpu_versions"]
+__all__ = ["answer", "card_facts", "gpu_versions"]
 
 _PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
 
-class Beside:
-    """A GPU that other processes compute on while this one looks.
+_PLACE = ("uuid", "pci_domain_id", "pci_bus_id", "pci_device_id")  # what a driver's library finds a GPU by
 
-    torch is asked what the GPU is and nothing else: a tensor, or a stream, would make this process one of those that compute there.
-    """
 
-    def __init__(self, device: str) -> None:
-        self.index = gpu_index(device)
-        self._properties: Any = torch.cuda.get_device_properties(self.index)
-        self._row = devices.row(devices.named(torch.device("cuda", self.index))[0])
-        self._watch = watch(self._properties, computes=False)
-
-    def read(self) -> dict[str, Any]:
-        """The readings of a moment."""
-        return self._watch.read()
-
-    def facts(self) -> dict[str, Any]:
-        """The manifest's `machine` and `versions`."""
-        cache = int(getattr(self._properties, "L2_cache_size", 0)) or None
-        gpu = card_facts(self._properties, self._row, cache, self._watch.driver)
-        return {"machine": {**machine(), "last_level_cache": cache, "gpu": gpu}, "versions": {**versions(), **gpu_versions()}}
+def answer(device: str) -> dict[str, Any]:
+    """Index, place, facts and versions of a GPU, as JSON. Raises DeviceError for one that is not there."""
+    index = gpu_index(device)
+    properties: Any = torch.cuda.get_device_properties(index)
+    row = devices.row(devices.named(torch.device("cuda", index))[0])
+    place = {name: value if isinstance(value := getattr(properties, name, None), int) else str(value) for name in _PLACE}
+    cache = int(getattr(properties, "L2_cache_size", 0)) or None
+    return {"index": index, "place": place, "gpu": card_facts(properties, row, cache, None), "versions": gpu_versions()}
 
 
 def card_facts(properties: Any, row: Arch, cache: int | None, driver: str | None) -> dict[str, Any]:
@@ -73,3 +67,11 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+if __name__ == "__main__":
+    try:
+        said = answer(sys.argv[1])
+    except DeviceError as error:
+        said = {"error": str(error)}
+    print(json.dumps(said))  # noqa: T201 - what the process that asks reads

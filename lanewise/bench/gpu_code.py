@@ -5,19 +5,16 @@ What ran is described well enough to be compiled again where no GPU is. A vendor
 
 import importlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lanewise.arch import Arch
 from lanewise.bench.manifest import digest
 from lanewise.errors import EvidenceError
+from lanewise.launched import HOME, OPTIONS, artifact
 
-__all__ = [
-    "ARMS", "EXPANDER", "HOME", "LIBRARIES", "GpuArm", "artifact", "blas_artifact", "compiled_again", "constants_of", "described", "description",
-    "plain", "recorded",
-]  # fmt: skip
+__all__ = ["ARMS", "EXPANDER", "LIBRARIES", "GpuArm", "blas_artifact", "compiled_again", "constants_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,8 @@ class GpuArm:
 
 _QUANT = ("QUANT_GEMV", "QUANT_GEMM")
 # By op and label. `quantized` is the kernel of `quant` on an x that was quantized before, and `blas` beside it the product of weights that were
-# expanded before: what somebody without these kernels would run.
+# expanded before: what somebody without these kernels would run. Of experts `grouped` knows that the ids lie there, as
+# those do that a kernel of torch wrote in front of the one that quantizes x; `late` does not.
 ARMS: dict[str, dict[str, GpuArm]] = {
     "linear": {"skinny": GpuArm("linear", "gpu", ("SKINNY",), "1"), "blas": GpuArm("linear", "blas", ("SKINNY",), "0")},
     "quant_linear": {
@@ -45,51 +43,14 @@ ARMS: dict[str, dict[str, GpuArm]] = {
         "quantized": GpuArm("quant_linear", "gpu", _QUANT, "1"),
         "expand": GpuArm("quant_linear", "blas", _QUANT, "0", expands=True),
     },
+    "grouped_linear": {
+        "grouped": GpuArm("grouped_linear", "gpu", ("QUANT_GEMV",), "1"),
+        "blas": GpuArm("linear", "blas", ("SKINNY",), "0"),
+        "late": GpuArm("grouped_linear", "gpu", ("QUANT_GEMV",), "1"),
+    },
 }
 EXPANDER = "lanewise/kernels/gpu/quant_expand.py"  # the source of what an arm that expands runs beside the vendor's library
-HOME = "lanewise.kernels.gpu."  # the only place that kernels are imported from when a bundle names one
 LIBRARIES = ("torch", "cuda", "cublas", "hip")  # the versions that the vendor's product is known by
-_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "launch_pdl", "launch_cooperative_grid", "enable_fp_fusion", "waves_per_eu")
-# Where the source lies, and what only a debugger reads.
-_ELSEWHERE = re.compile(r"\s*(\.file|\.loc|\.version|\.ident|\.cfi_\w+|//|;|(\$L__|\.L)(tmp|func_|info_)\w*:)")
-_DEBUG = re.compile(r"\s*\.section\s+\"?\.(debug|note|AMDGPU\.csdata)")
-
-
-@contextmanager
-def recorded() -> Iterator[list[Any]]:
-    """The compiled kernels that Triton launches inside the block, each once, in the order in which they first ran."""
-    from triton.runtime.jit import JITFunction
-
-    found: list[Any] = []
-    plain_run = JITFunction.run
-
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kernel = plain_run(self, *args, **kwargs)
-        if kernel is not None and all(kernel is not one for one in found):
-            found.append(kernel)
-        return kernel
-
-    JITFunction.run = run
-    try:
-        yield found
-    finally:
-        JITFunction.run = plain_run
-
-
-def described(kernel: Any) -> dict[str, Any]:
-    """What a compiled kernel was made of."""
-    return description(kernel.src.fn, kernel.src.signature, kernel.src.constants, kernel.src.attrs, kernel.metadata)
-
-
-def description(function: Any, signature: Any, constants: Any, attributes: Any, options: Any) -> dict[str, Any]:
-    """Function, types, constants, what is known of the arguments, and options, as JSON."""
-    return {
-        "function": f"{function.__module__}:{function.__name__}",
-        "signature": {name: str(kind) for name, kind in signature.items()},
-        "constants": [[list(path), _value(value)] for path, value in constants.items()],
-        "attributes": [[list(path), [list(one) for one in pairs]] for path, pairs in attributes.items()],
-        "options": {name: getattr(options, name) for name in _OPTIONS if getattr(options, name, None) is not None},
-    }
 
 
 def constants_of(one: Any) -> dict[str, Any]:
@@ -99,26 +60,6 @@ def constants_of(one: Any) -> dict[str, Any]:
         return {names[path[0]]: value for path, value in one["constants"]}
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"no description of a kernel: {type(error).__name__}") from None
-
-
-def artifact(kernels: Sequence[Any]) -> str:
-    """The hash of the code of compiled kernels, one behind the other."""
-    return digest("".join(plain(_code(kernel)) for kernel in kernels).encode())
-
-
-def plain(code: str) -> str:
-    """Assembly without paths, line numbers, versions of the assembler, and what is there for debuggers.
-
-    >>> plain('.version 8.7\\n.target x\\n\\t.loc 1 2 3 // a.py:2\\n\\tret;\\n.section .debug_str\\n{\\n.b8 47\\n}\\n')
-    '.target x\\n\\tret;\\n'
-    """
-    kept: list[str] = []
-    for line in code.splitlines():
-        if _DEBUG.match(line):
-            break
-        if line.strip() and not _ELSEWHERE.match(line):
-            kept.append(line.split("//")[0].rstrip())
-    return "".join(f"{line}\n" for line in kept)
 
 
 def compiled_again(spec: Sequence[Mapping[str, Any]], row: Arch) -> str:
@@ -141,7 +82,7 @@ def compiled_again(spec: Sequence[Mapping[str, Any]], row: Arch) -> str:
             attributes = {tuple(path): [list(pair) for pair in pairs] for path, pairs in one["attributes"]}
             constants = {tuple(path): _again(value) for path, value in one["constants"]}
             source = ASTSource(function, dict(one["signature"]), constants, attributes)
-            options = {name: value for name, value in one["options"].items() if name in _OPTIONS}
+            options = {name: value for name, value in one["options"].items() if name in OPTIONS}
             made.append(triton.compile(source, target=target(row), options=options))
         except EvidenceError:
             raise
@@ -162,18 +103,6 @@ def _function(name: str) -> Any:
     if not module.startswith(HOME) or not re.fullmatch(r"[\w.]+", module) or not attribute.isidentifier():
         raise EvidenceError(f"{name[:100]!r} is no kernel of {HOME.rstrip('.')}")
     return getattr(importlib.import_module(module), attribute, None)
-
-
-def _code(kernel: Any) -> str:
-    """What is assembled: PTX, or GCN."""
-    return str(next(kernel.asm[name] for name in kernel.asm if name.endswith(("ptx", "gcn"))))
-
-
-def _value(value: Any) -> Any:
-    """A constant as JSON. Types of Triton are objects with their name; what cannot be written cannot be compiled again."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return {"type": str(value)}
 
 
 def _again(value: Any) -> Any:

@@ -13,8 +13,9 @@ from math import prod
 from typing import Any
 
 from lanewise import arch
-from lanewise.bench.gpu_code import compiled_again, constants_of, description
+from lanewise.bench.gpu_code import compiled_again, constants_of
 from lanewise.errors import EvidenceError
+from lanewise.launched import description
 
 __all__ = ["compile_all", "wanted"]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from lanewise.bench.problem import Call
 from lanewise.bench.quant_right import QuantReference
 from lanewise.bench.replay import Gpu
 from lanewise.bench.right import worst
+from lanewise.bench.routing import active
 from lanewise.kernels.gpu.act_quant import act_quant
 from lanewise.kernels.gpu.quant_config import QuantConfig
 from lanewise.kernels.gpu.quant_expand import expand
@@ -43,7 +45,8 @@ class Operands(Protocol):
 
 def operands(gpu: Gpu, row: Arch, card: str | None, call: Call, inputs: dict[str, NDArray[Any]], copies: int) -> Operands:
     """Raises DeviceError when there is no memory for them."""
-    return (_Linear if call.op == "linear" else _Quantized)(gpu, row, card, call, inputs, copies)
+    kinds: dict[str, Callable[..., Operands]] = {"linear": _Linear, "quant_linear": _Quantized, "grouped_linear": _Experts}
+    return kinds[call.op](gpu, row, card, call, inputs, copies)
 
 
 class _Linear:
@@ -99,6 +102,75 @@ class _Quantized:
             self._gpu.room(1, self._call.n, self._call.k, self._call.n * self._call.k * self._x.element_size())
             self._wide = self._gpu.copies(expand(self._packed[0], self._x.dtype), self._copies, self._call.n, self._call.k)
         return self._wide
+
+
+class _Experts:
+    """Experts of several copies in turn, each with all the routings that have no expert in common: `copies` calls until one is read again."""
+
+    def __init__(self, gpu: Gpu, row: Arch, card: str | None, call: Call, inputs: dict[str, NDArray[Any]], copies: int) -> None:
+        self._gpu, self._call, self._calls, self._given = gpu, call, copies, inputs
+        self._x = _tensor(inputs["x"]).to(gpu.device)
+        self._ids = [_tensor(one).to(gpu.device) for one in inputs["ids"]]
+        first = pack(torch.from_numpy(inputs["w"]).to(gpu.device), str(call.fmt))
+        self._copies = ceil(copies / len(self._ids))
+        tiles = gpu.copies(first.tiles, self._copies, call.experts * call.n, call.k)
+        self._packed = [QuantWeight(first.format, first.n, first.k, False, one) for one in tiles]
+        self._active = active(call.m, call.experts, call.top)
+
+    def ready(self, label: str) -> Ready:
+        if label == "blas":
+            return self._one_by_one()
+        x, packed, ids, calls, early = self._x, self._packed, self._ids, self._calls, label == "grouped"
+
+        def run(i: int) -> Any:
+            copy, turn = divmod(i % calls, len(ids))
+            return ops.grouped_linear(x, packed[copy], ids[turn], constant_w=True, ids_ready=early, check=False)
+
+        return Ready(run, packed[0].nbytes // self._call.experts * self._active)
+
+    def share(self, y: Any, kernel: str) -> float:
+        """Of what the last of the calls gave, expert by expert."""
+        ids, rows = self._given["ids"][(self._calls - 1) % len(self._ids)].reshape(-1), y.reshape(-1, self._call.n)
+        worst = 0.0
+        for e in np.unique(ids):
+            pairs = torch.from_numpy(np.flatnonzero(ids == e)).to(y.device)
+            mine = QuantReference(self._x[pairs // self._call.top], self._given["w"][e], self._packed[0].format, self._call.dtype)
+            worst = max(worst, mine.integer(rows[pairs], self._packed[0].layout.activation))
+        return worst
+
+    def _one_by_one(self) -> Ready:
+        """Experts that were expanded before, by BLAS one after the other. It is told the ids, and need not put pairs in order, which favours it."""
+        call, x = self._call, self._x
+        self._gpu.room(1, call.experts * call.n, call.k, call.experts * call.n * call.k * x.element_size())
+        wide = self._gpu.copies(expand(self._packed[0], x.dtype), self._copies, call.experts * call.n, call.k)
+        plans = [_Plan.of(ids, call.top, self._gpu.device) for ids in self._given["ids"]]
+
+        def run(i: int) -> Any:
+            copy, turn = divmod(i % self._calls, len(plans))
+            y = torch.cat([ops.linear(x if rows is None else x[rows], wide[copy][e], constant_w=True) for e, rows in plans[turn].experts])
+            return (y if plans[turn].back is None else y[plans[turn].back]).reshape(call.m, call.top, call.n)
+
+        return Ready(run, wide[0].nbytes // call.experts * self._active)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """experts: each with its rows of x, None where they are all of them in their order; back: where what they give belongs, if elsewhere."""
+
+    experts: tuple[tuple[int, Any], ...]
+    back: Any
+
+    @classmethod
+    def of(cls, ids: NDArray[np.int32], top: int, device: torch.device) -> "_Plan":
+        flat, tokens = ids.reshape(-1).astype(np.int64), np.arange(len(ids))
+        pairs = [np.flatnonzero(flat == e) for e in dict.fromkeys(flat.tolist())]
+        back = np.argsort(np.concatenate(pairs), kind="stable")
+        experts = tuple((int(flat[one[0]]), _unless_plain(one // top, tokens, device)) for one in pairs)
+        return cls(experts, _unless_plain(back, np.arange(len(flat)), device))
+
+
+def _unless_plain(rows: NDArray[np.int64], plain: NDArray[np.int64], device: torch.device) -> Any:
+    return None if np.array_equal(rows, plain) else torch.from_numpy(rows).to(device)
 
 
 def _tensor(array: NDArray[Any]) -> Any:

@@ -14,7 +14,7 @@ from lanewise import settings
 from lanewise.backends import Progress, backend_for
 from lanewise.backends.memory import require
 from lanewise.bench import stats
-from lanewise.bench.arms import ROTATING, Arm, Named, accepted, arm_for, artifact, named
+from lanewise.bench.arms import Arm, Named, accepted, arm_for, artifact, named
 from lanewise.bench.around import RULE
 from lanewise.bench.figures import residency
 from lanewise.bench.limits import Limits, Probe, probe_bytes
@@ -85,6 +85,7 @@ def command_of(plan: KernelPlan) -> list[str]:
     words += ["--ab", ",".join(plan.arms)]
     words += ["--device", plan.device, "--pairs", str(plan.pairs)]
     words += ["--heads", str(call.heads), "--kv-heads", str(call.kv_heads)] if call.op == "attention" else []
+    words += ["--experts", str(call.experts), "--top", str(call.top)] if call.experts else []
     for name, value in (("--threads", plan.threads), ("--copies", plan.copies), ("--seed", plan.seed)):
         words += [name, str(value)] if value is not None else []
     return [*words, "--sample-ms", f"{1e3 * plan.least:g}", *(["--cold"] if plan.cold else [])]
@@ -142,6 +143,8 @@ class _Cpu:
         return {}
 
     def check(self, plan: KernelPlan) -> tuple[Named, Named]:
+        if plan.call.experts:
+            raise EvidenceError(f"{plan.call} on {plan.device}; experts are measured on GPUs, with --device cuda")
         a, b = map(named, plan.arms)
         for name in (a, b):
             accepted(name, plan.call)
@@ -199,7 +202,7 @@ def bench_kernel(plan: KernelPlan, command: Sequence[str] = (), progress: Progre
 def _measured(plan: KernelPlan, device: Device, command: Sequence[str], progress: Progress | None) -> dict[str, Any]:
     began = datetime.now(UTC)
     names, facts = dict(zip("ab", device.check(plan), strict=True)), plan.call.facts()
-    require(facts["bytes"], f"the operands of {plan.call}")
+    require(facts["bytes"] + plan.call.idle_bytes, f"the operands of {plan.call}")
     seed = secrets.randbits(32) if plan.seed is None else plan.seed
     inputs = plan.call.inputs(seed)
     arms, rotated = _arms(device, plan, names, inputs)
@@ -231,7 +234,7 @@ def _measured(plan: KernelPlan, device: Device, command: Sequence[str], progress
 
 def _arms(device: Device, plan: KernelPlan, names: dict[str, Named], inputs: dict[str, NDArray[Any]]) -> tuple[dict[str, Arm], int]:
     """Both arms, and the bytes that one rotation of either reads at least."""
-    size, cache = sum(inputs[name].nbytes for name in ROTATING if name in inputs), device.cache
+    size, cache = plan.call.read_bytes, device.cache
     copies = plan.copies or (ceil(_ROTATION * cache / size) if cache else 1)
     copies = min(copies, device.most or copies)
     if plan.cold and _label(copies * size, cache) != "cold":

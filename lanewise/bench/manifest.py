@@ -239,16 +239,19 @@ _SECOND_PLAN = _COMMAND_PLAN | {"output": _maybe(_TEXT), "device": _TEXT}
 _PROBLEM = _object(
     {
         "op": _TEXT, "m": _WHOLE, "n": _WHOLE, "k": _WHOLE, "format": _TEXT, "dtype": _TEXT, "heads": _WHOLE, "kv_heads": _WHOLE,
+        "experts": _WHOLE, "top": _WHOLE, "active": _WHOLE,
         "phase": _among("decode", "prefill"), "bytes": _WHOLE, "operations": _WHOLE,
     },
-    optional=("format", "dtype", "heads", "kv_heads"),
+    optional=("format", "dtype", "heads", "kv_heads", "experts", "top", "active"),
 )  # fmt: skip
 _WITNESS = _object({"kernel": _TEXT, "body": _TEXT, "isa": _TEXT, "calls": _WHOLE, "m": _WHOLE})
 _PROCESS = _object(
     {
         "lanewise": _TEXT, "package": _SHA256, "device": _TEXT, "isa": _maybe(_TEXT), "threads": _maybe(_WHOLE), "code": _maybe(_SHA256),
-        "prompt": _maybe(_SHA256), "kernels": _each(_TEXT), "phases": _each(_among("decode", "prefill")),
-    }
+        "prompt": _maybe(_SHA256), "kernels": _each(_TEXT), "phases": _each(_among("decode", "prefill")), "compiler": _mapping(_TEXT),
+        "compiled": _each(_mapping(_ANY), 1),
+    },
+    optional=("compiler", "compiled"),
 )  # fmt: skip
 _PROCESSES: Check = lambda value, at: (_among(NO_WITNESS) if isinstance(value, str) else _each(_PROCESS, 1))(value, at)  # noqa: E731
 _FILE = _object({"bytes": _COUNT, "sha256": _SHA256, "after": _maybe(_SHA256)})

@@ -76,11 +76,11 @@ def plot_many(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def _line(row: Mapping[str, Any]) -> str:
     shape = f"{row['n']}x{row['k']}"
-    return f"{row['type']} {shape}" if row["op"] == "quant_linear" else shape
+    return f"{row['type']} {shape}" if row["op"] in ("quant_linear", "grouped_linear") else shape
 
 
 def _group(row: Mapping[str, Any]) -> str:
-    return f"m={row['m']}" if row["op"] == "quant_linear" else f"{row['type']} m={row['m']}"
+    return f"m={row['m']}" if row["op"] in ("quant_linear", "grouped_linear") else f"{row['type']} m={row['m']}"
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -31,6 +31,7 @@ _MOST_WITNESS = 1 << 20
 CHOOSING = ("CPU_ISA", "DEVICE", "CPU_KERNELS", "SKINNY", "QUANT_GEMV", "QUANT_GEMM", "REFERENCE")
 # Of a process: what two runs of one command have in common. How often a kernel is called follows the text that comes out.
 _COMMON = ("lanewise", "package", "device", "isa", "threads", "code", "prompt")
+_LATER = ("compiler", "compiled")  # what a commit from before them does not write
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ def common(key: str, said: str) -> list[dict[str, Any]]:
         if any(line["schema"] != WITNESS for line in lines):
             raise ValueError("schema")
         kernels = [{"kernels": sorted(line["kernels"]), "phases": sorted(name for name, count in line["steps"].items() if count)} for line in lines]
-        return [{name: line[name] for name in _COMMON} | more for line, more in zip(lines, kernels, strict=True)]
+        shown = [{name: line[name] for name in _COMMON} | {name: line[name] for name in _LATER if line.get(name)} for line in lines]
+        return [one | more for one, more in zip(shown, kernels, strict=True)]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise EvidenceError(f"the witness of command {key} cannot be read: {type(error).__name__} at {str(error)[:80]}") from None
 

@@ -33,7 +33,7 @@ def products(problem: Mapping[str, Any]) -> str:
     >>> products({"op": "quant_linear", "format": "Q4_K"}), products({"op": "quant_linear", "format": "F16"}), products({"op": "attention"})
     ('int8', 'float', 'float')
     """
-    return "int8" if problem["op"] == "quant_linear" and problem.get("format") not in _FLOATS else "float"
+    return "int8" if problem["op"] in ("quant_linear", "grouped_linear") and problem.get("format") not in _FLOATS else "float"
 
 
 def schedule(seed: int, number: int) -> tuple[tuple[str, ...], str]:

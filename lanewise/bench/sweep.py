@@ -12,7 +12,7 @@ from lanewise.contract import dtype as known
 from lanewise.errors import EvidenceError, NoKernelError
 from lanewise.kernels.gpu.quant_layout import LAYOUTS
 
-__all__ = ["ROWS", "SHAPES", "calls_of", "name_of", "quantized_calls", "sweep"]
+__all__ = ["ROWS", "SHAPES", "calls_of", "grouped_calls", "name_of", "quantized_calls", "sweep"]
 
 # (n, k) of the weights of Qwen3-0.6B (head included) and Qwen3-8B.
 SHAPES = ((5120, 1024), (1024, 2048), (3072, 1024), (6144, 1024), (1024, 3072), (151936, 1024), (4096, 4096), (12288, 4096), (4096, 12288))
@@ -22,11 +22,14 @@ _EVERY, _EVERY_M = (4096, 14336), (1, 4, 8)
 _SOME: tuple[tuple[str, int, int, tuple[int, ...]], ...]
 _SOME = (("Q6_K", 151936, 1024, (1,)), ("Q4_K", 24576, 4096, (1,)), ("Q4_K", 12288, 4096, (1, 32, 512, 2048)))
 
+# Of experts: one half of gate and up of Qwen3-30B-A3B (its config.json on Hugging Face).
+_EXPERT, _EXPERT_M, _EXPERTS, _TOP = (768, 2048), (1, 4, 16), 128, 8
+
 
 def name_of(call: Call) -> str:
     """What the bundle of a call is called."""
-    what = f"quant-{call.fmt.lower()}" if call.fmt else "skinny"
-    return f"{what}-{call.dtype}-m{call.m}-{call.n}x{call.k}"
+    what = f"{'grouped' if call.experts else 'quant'}-{call.fmt.lower()}" if call.fmt else "skinny"
+    return f"{what}-{call.dtype}-m{call.m}-{call.n}x{call.k}" + (f"-{call.top}of{call.experts}" if call.experts else "")
 
 
 def calls_of(shapes: Sequence[tuple[int, int]] = SHAPES, rows: Sequence[int] = ROWS, dtypes: Sequence[str] = ("bf16",)) -> list[Call]:
@@ -46,7 +49,21 @@ def quantized_calls(
         sizes = [(fmt, *_EVERY, _EVERY_M) for fmt in chosen] + [one for one in _SOME if one[0] in chosen]
     else:
         sizes = [(fmt, n, k, tuple(rows or _EVERY_M)) for fmt in chosen for n, k in shapes or (_EVERY,)]
-    return [Call("quant_linear", m, n, k, fmt, known(dtype).name) for fmt, n, k, several in sizes for m in several]
+    calls = [Call("quant_linear", m, n, k, fmt, known(dtype).name) for fmt, n, k, several in sizes for m in several]
+    return calls + (grouped_calls(("Q4_K",), dtype=dtype) if shapes is None and rows is None and "Q4_K" in chosen else [])
+
+
+def grouped_calls(
+    formats: Sequence[str],
+    shapes: Sequence[tuple[int, int]] | None = None,
+    rows: Sequence[int] | None = None,
+    dtype: str = "bf16",
+    experts: int = _EXPERTS,
+    top: int = _TOP,
+) -> list[Call]:
+    """grouped_linear in these formats at every shape and m; where none is named, gate or up of the experts of Qwen3-30B-A3B, decoded and a prompt."""
+    sizes = [(n, k, m) for n, k in shapes or (_EXPERT,) for m in rows or _EXPERT_M]
+    return [Call("grouped_linear", m, n, k, fmt, known(dtype).name, experts=experts, top=top) for fmt in formats for n, k, m in sizes]
 
 
 def sweep(

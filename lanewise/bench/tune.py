@@ -22,7 +22,9 @@ from lanewise.bench.gpu_compile import compile_all, wanted
 from lanewise.bench.lock import held
 from lanewise.bench.replay import TYPES, Gpu, Piece, gpu_index
 from lanewise.bench.right import worst
+from lanewise.bench.routing import MOST_DRAWN
 from lanewise.bench.sweep import ROWS
+from lanewise.bench.tune_grouped import Experts
 from lanewise.bench.tune_quant import Quantized
 from lanewise.bench.tune_subject import Subject, TuneProblem, best, copies_of
 from lanewise.errors import DeviceError, LanewiseError, ShapeError
@@ -51,7 +53,8 @@ _READABLE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class TunePlan:
-    """shapes: (n, k); rows: values of m; seconds: most for one (dtype, shape, m), compiling left out; formats: of w, where `quant_linear` is meant.
+    """shapes: (n, k); rows: values of m; seconds: most for one (dtype, shape, m), compiling left out; formats: of w, where `quant_linear` is meant;
+    experts, top: where it is `grouped_linear`, and m are tokens that have so many each.
 
     Raises ShapeError for what cannot be, and FormatError for a format without kernels or a k that is no whole number of its blocks.
     """
@@ -62,6 +65,8 @@ class TunePlan:
     device: str = "cuda"
     seconds: float = _SECONDS
     formats: tuple[str, ...] = ()
+    experts: int = 0
+    top: int = 0
 
     def __post_init__(self) -> None:
         for n, k in self.shapes:
@@ -70,6 +75,12 @@ class TunePlan:
         most = _MOST_TOKENS if self.formats else MOST_ROWS
         if not self.shapes or not self.rows or not all(1 <= m <= most for m in self.rows):
             raise ShapeError(f"m of {', '.join(map(str, self.rows)) or 'nothing'}; it is 1 to {most}, and there is a shape")
+        if not (1 <= self.top <= self.experts and self.formats if self.experts or self.top else True):
+            raise ShapeError(
+                f"experts={self.experts}, top={self.top} of formats {', '.join(self.formats) or 'nothing'}; a token has 1 to all of them"
+            )
+        if max(self.rows) * self.experts > MOST_DRAWN:
+            raise ShapeError(f"m={max(self.rows)} tokens over experts={self.experts}; a routing is drawn of at most {MOST_DRAWN} numbers")
         if not self.dtypes or any(dtype not in TYPES for dtype in self.dtypes):
             raise ShapeError(f"dtypes {', '.join(self.dtypes)}; they are {', '.join(TYPES)}")
         if self.formats and len(self.dtypes) != 1:
@@ -93,7 +104,12 @@ def tune(plan: TunePlan, progress: Progress | None = None) -> tuple[Table, list[
                 raise DeviceError(f"{row} on {plan.device}: Triton does not compile for it, so that there is nothing to tune")
             key = {**here(str(gpu.properties.name)), "target": row.name, "torch": torch.__version__}
             for n, k in plan.shapes:
-                gpu.room(1, n, k, max((n * get(fmt).row_bytes(k) for fmt in plan.formats), default=n * k * TYPES[plan.dtypes[0]].itemsize))
+                gpu.room(
+                    1,
+                    n,
+                    k,
+                    max((max(1, plan.experts) * n * get(fmt).row_bytes(k) for fmt in plan.formats), default=n * k * TYPES[plan.dtypes[0]].itemsize),
+                )
             tuner = _Tuner(plan, gpu, row, progress)
             return Table(key, tuner.rows(), tuner.subject.kind), list(dict.fromkeys(tuner.notes))
         finally:
@@ -137,7 +153,10 @@ class _Tuner:
         self._plan, self._gpu, self._row = plan, gpu, row
         self._told: Progress = progress or (lambda what, done, total: None)
         self._times: dict[TuneProblem, dict[Any, float]] = {}
-        self.subject: Subject = Quantized(gpu, row, plan.formats, plan.rows, plan.dtypes[0]) if plan.formats else _Linear(plan, gpu, row)
+        self.subject: Subject = _Linear(plan, gpu, row)
+        if plan.formats:
+            given = gpu, row, plan.formats, plan.rows, plan.dtypes[0]
+            self.subject = Experts(*given, plan.experts, plan.top) if plan.experts else Quantized(*given)
 
     def rows(self) -> tuple[Measured, ...]:
         one = self.subject
@@ -199,12 +218,16 @@ class _Tuner:
             raise DeviceError(f"{problem}: BLAS, which everything is compared with, does not run: {self.notes[-1]}")
         for taken, config, piece in sorted(final, key=lambda one: one[0]):
             if config == blas_config:
-                break
+                if self.subject.instead:
+                    break
+                continue
             piece.result.fill_(float("nan"))
             self._gpu.run(piece)
-            if (share := self.subject.worst(problem, piece.result, x, w[0])) <= 1:  # all copies hold the same numbers
+            if (share := self.subject.worst(problem, piece.result, x, w[-1])) <= 1:  # all copies hold the same numbers
                 return self.subject.row(problem, config, taken, blas)
             self.notes.append(f"{problem}: {config} gives a wrong result, {share:.3g} times the error that is allowed")
+        if not self.subject.instead:
+            raise DeviceError(f"{problem}: no configuration gives a right result, and nothing else runs it: {self.notes[-1]}")
         return self.subject.row(problem, blas_config, blas, blas)
 
     def _timed(self, problem: TuneProblem, x: Any, w: list[Any], configs: Sequence[Any], calls: int, turns: int) -> list[tuple[float, Any, Piece]]:
@@ -227,6 +250,7 @@ class _Linear:
 
     kind = LINEAR
     blas = Config("blas")
+    instead = True
 
     def __init__(self, plan: TunePlan, gpu: Gpu, row: Arch) -> None:
         self.names, self.explored_names = plan.dtypes, plan.dtypes[:1]

@@ -1,7 +1,7 @@
 """What `lanewise tune --format` times: `quant_linear` on packed weights, x quantized at every call as in the op, beside weights dequantized for BLAS.
 
-All cuts of a kernel are tried at the smallest m; for more tokens only the best of those, with every number of tokens in a program, as compiling them
-all would take the longest of everything.
+All cuts of a kernel are tried at the smallest m that it gets, one token having a kernel of its own; for more tokens only the best of those, with
+every number of tokens in a program, as compiling them all would take the longest of everything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +28,7 @@ __all__ = ["Quantized"]
 
 _PASSED = 4  # cuts that the smallest m passes on
 _SEED = 0
+_OCTET = 8  # tokens up to which a program has one sum for each of a matrix unit's columns
 
 
 class Quantized:
@@ -35,6 +36,7 @@ class Quantized:
 
     kind = QUANT
     blas = QuantConfig("blas")
+    instead = True
 
     def __init__(self, gpu: Gpu, row: Arch, names: Sequence[str], rows: Sequence[int], dtype: str) -> None:
         self.names = self.explored_names = names
@@ -43,12 +45,16 @@ class Quantized:
         self._reference: QuantReference | None = None
 
     def explored(self, problem: TuneProblem) -> list[Any]:
-        return self._candidates(problem) if problem.m == min(self._rows) else []
+        return self._candidates(problem) if problem.m == self._first(problem.m) else []
 
     def rest(self, problem: TuneProblem, times: Mapping[TuneProblem, Mapping[Any, float]]) -> list[Any]:
-        own, first = self._candidates(problem), problem._replace(m=min(self._rows))
+        own, first = self._candidates(problem), problem._replace(m=self._first(problem.m))
         passed = {_cut(config) for config in best(times.get(first, {}), lambda config: True, _PASSED)}
         return [config for config in own if _cut(config) in passed] or own
+
+    def _first(self, m: int) -> int:
+        """The smallest m whose cuts say something of this one's."""
+        return m if m == 1 else min((rows for rows in self._rows if 1 < rows <= _OCTET), default=min(self._rows))
 
     def weights(self, name: str, n: int, k: int) -> list[Any]:
         form = formats.get(name)

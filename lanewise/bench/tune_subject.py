@@ -39,6 +39,10 @@ class Subject(Protocol):
 
     @property
     def blas(self) -> Any: ...
+    @property
+    def instead(self) -> bool:
+        """Whether dispatch goes to BLAS where the table says that it is faster."""
+        ...
 
     def explored(self, problem: TuneProblem) -> list[Any]:
         """What is tried first."""

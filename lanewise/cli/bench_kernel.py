@@ -18,7 +18,9 @@ __all__ = ["kernel"]
 @click.option("--n", default=4096, help="Output features; of attention the positions that are cached.")
 @click.option("--k", default=4096, help="Reduction; of attention the size of a head.")
 @click.option("--dtype", default="f32", help="Type of the activations.")
-@click.option("--format", "fmt", help="Format of the weights of quant_linear, such as Q4_K.")
+@click.option("--format", "fmt", help="Format of the weights of quant_linear and grouped_linear, such as Q4_K.")
+@click.option("--experts", type=int, help="Of grouped_linear: how many there are.", show_default="128")
+@click.option("--top", type=int, help="Of grouped_linear: how many a token has.", show_default="8")
 @click.option("--heads", default=32, help="Of attention: heads of the queries.")
 @click.option("--kv-heads", default=8, help="Of attention: heads of keys and values.")
 @click.option("--ab", required=True, help="The two arms, with a comma between.")
@@ -39,6 +41,8 @@ def kernel(
     k: int,
     dtype: str,
     fmt: str | None,
+    experts: int | None,
+    top: int | None,
     heads: int,
     kv_heads: int,
     ab: str,
@@ -53,12 +57,13 @@ def kernel(
     plot: str | None,
     as_json: bool,
 ) -> None:
-    """Compare two kernels at one call of an op. OP is quant_linear, linear or attention.
+    """Compare two kernels at one call of an op. OP is quant_linear, grouped_linear, linear or attention.
 
     An arm of device cpu is an instruction set that the processor runs (a CPU row of `lanewise targets`, such as x86-64-v3), `cpu` for
     the one that it would choose, or `reference` for the numpy body. Arms of device cuda, with --dtype bf16 or fp16, are `skinny` and `blas` of
     linear; and of quant_linear `quant`, `quantized` (the kernel alone, x quantized before), `blas` (weights expanded before) and `expand` (at
-    every call).
+    every call). Of grouped_linear they are `grouped`, `late` (the same, of ids that the kernel in front may still write) and `blas` (one expanded
+    expert after the other).
     """
     from lanewise.bench.kernel import KernelPlan, bench_kernel, command_of
     from lanewise.bench.problem import Call
@@ -67,7 +72,8 @@ def kernel(
     if len(arms) != 2:
         raise LanewiseError(f"--ab names {len(arms)} arm{'' if len(arms) == 1 else 's'}; it takes two, with a comma between")
     where, picture = destination(record), plotted(plot)
-    call = Call(op, m, n, k, fmt, dtype, heads, kv_heads)
+    of = (128 if experts is None else experts, 8 if top is None else top) if op == "grouped_linear" else (experts or 0, top or 0)
+    call = Call(op, m, n, k, fmt, dtype, heads, kv_heads, *of)
     plan = KernelPlan(call, (arms[0], arms[1]), device, pairs, threads, copies, cold, None if sample_ms is None else sample_ms / 1e3, seed)
     with Progress() as bar:
         found = bench_kernel(plan, command_of(plan), bar)

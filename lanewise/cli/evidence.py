@@ -23,17 +23,20 @@ def app() -> None:
 @click.argument("bundle")
 @click.option("--repo", help="A git checkout: check commit and sources, compile and draw the inputs again.")
 @click.option("--docs", multiple=True, help="A document whose figures are checked too. May be repeated.")
+@click.option("--run-commits", is_flag=True, help="Let the Lanewise of an arm's commit compile its own kernels: this runs code of the checkout.")
 @as_json
 @click.argument("more", nargs=-1, metavar="[DOCUMENT]...")
-def verify(bundle: str, repo: str | None, docs: tuple[str, ...], as_json: bool, more: tuple[str, ...]) -> None:
+def verify(bundle: str, repo: str | None, docs: tuple[str, ...], run_commits: bool, as_json: bool, more: tuple[str, ...]) -> None:
     """Recompute every figure of BUNDLE from its samples, and list every reason to refuse it.
 
     BUNDLE is a directory or .zip with manifest.json, or a record of `lanewise bench model`. Names behind --docs FILE are documents too.
     """
     if more and not docs:
         raise LanewiseError(f"{more[0][:64]!r} is one name too many; documents follow --docs")
+    if run_commits and repo is None:
+        raise LanewiseError("--run-commits needs --repo, where the commits are")
     found = _opened(bundle)
-    reasons = _verified(found, repo, (*docs, *more))
+    reasons = _verified(found, repo, (*docs, *more), run_commits)
     if as_json:
         listed = [{"code": r.code, "where": r.where, "expected": r.expected, "found": r.found, "words": str(r)} for r in reasons]
         print_json({"bundle": found.id, "ok": not reasons, "reasons": listed, "figures": found.figures})
@@ -98,10 +101,10 @@ def _opened(name: str) -> "Bundle":
     return open_bundle(Path(name))
 
 
-def _verified(found: "Bundle", repo: str | None, docs: tuple[str, ...]) -> "list[Reason]":
+def _verified(found: "Bundle", repo: str | None, docs: tuple[str, ...], run_commits: bool = False) -> "list[Reason]":
     from lanewise.evidence import verify
 
-    return verify(found, Path(repo) if repo is not None else None, [Path(name) for name in docs])
+    return verify(found, Path(repo) if repo is not None else None, [Path(name) for name in docs], run_commits=run_commits)
 
 
 def _write(name: str, text: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.option("--k", default=4096, help="Reduction.")
 @click.option("--dtype", default="f32", help="Type of the activations: f32, f16 or bf16.")
 @click.option("--format", "fmt", help="Format of the weights, such as Q4_K.")
+@click.option("--experts", default=0, help="Of grouped_linear: how many there are; m counts pairs of a token and one of its experts.")
 @click.option("--out", help="Type of the result.", show_default="that of the activations")
 @click.option("--fused", default="", help="What else the call wants, with commas: norm, bias, gated, residual.")
 @click.option("--grad", is_flag=True, help="A gradient is wanted.")
@@ -33,6 +34,7 @@ def explain(
     k: int,
     dtype: str,
     fmt: str | None,
+    experts: int,
     out: str | None,
     fused: str,
     grad: bool,
@@ -61,6 +63,7 @@ def explain(
         grad=grad,
         torch=torch or None,
         card=card,
+        experts=experts,
     )
     verdicts = ask(problem)
     if as_json:
@@ -91,7 +94,8 @@ def _machine(problem: "Problem", verdicts: "tuple[Verdict, ...]") -> dict[str, A
     p = problem
     return {
         "problem": {"op": p.op, "arch": str(p.arch), "m": p.m, "n": p.n, "k": p.k, "dtype": p.dtype, "format": p.format, "out": p.out}
-        | {"fused": list(p.fused), "grad": p.grad, "torch": p.torch, "card": p.card},
+        | {"fused": list(p.fused), "grad": p.grad, "torch": p.torch, "card": p.card}
+        | ({"experts": p.experts} if p.experts else {}),
         "chosen": next((v.kernel.name for v in verdicts if v.chosen), None),
         "kernels": [
             {

@@ -24,6 +24,8 @@ __all__ = ["tune"]
 @click.option("--m", default="1,2,3,4,8,16", help="Tokens, with commas.")
 @click.option("--dtype", help="Types, with commas.", show_default="bf16,f16; of quantized weights bf16")
 @click.option("--format", "fmt", help="Formats of quantized weights, with commas, or `all`: quant_linear in the place of linear.")
+@click.option("--experts", type=int, help="With --format: grouped_linear with so many experts in the place of quant_linear.")
+@click.option("--top", type=int, help="With --experts: how many a token has.", show_default="8")
 @click.option("--seconds", default=20.0, help="Most for one shape, m and type, compiling left out.")
 @click.option("--write", is_flag=True, help="Write the table into the cache directory, where the op looks for it.")
 @click.option("--out", help="Write the table to this file.")
@@ -37,6 +39,8 @@ def tune(
     m: str,
     dtype: str | None,
     fmt: str | None,
+    experts: int | None,
+    top: int | None,
     seconds: float,
     write: bool,
     out: str | None,
@@ -45,6 +49,7 @@ def tune(
 ) -> None:
     """Measure candidate configurations of the skinny kernel on a GPU, or with --format of the quantized ones, and BLAS beside them."""
     from lanewise.contract import dtype as known
+    from lanewise.kernels.gpu.grouped_table import GROUPED
     from lanewise.kernels.gpu.quant_layout import LAYOUTS
     from lanewise.kernels.gpu.quant_table import QUANT
     from lanewise.kernels.gpu.table import LINEAR, user_path
@@ -56,13 +61,16 @@ def tune(
     formats = tuple(LAYOUTS) if asked and asked[0].lower() == "all" and len(asked) == 1 else tuple(asked)
     types = dtype or ("bf16" if formats else "bf16,f16")
     rows, dtypes = numbers("--m", m), tuple(known(name.strip()).name for name in types.split(","))
-    kind = QUANT if formats else LINEAR
+    if (top is not None and experts is None) or (experts is not None and not formats):
+        raise LanewiseError("--top says how many of --experts a token has, and --experts which quantized weights of --format there are")
+    of = (0, 0) if experts is None else (experts, 8 if top is None else top)
+    kind = GROUPED if experts is not None else QUANT if formats else LINEAR
     try:
         from lanewise.bench.tune import TunePlan, added, write_table
         from lanewise.bench.tune import tune as measure
     except ImportError as error:
         raise DeviceError(f"tuning on {device} needs PyTorch and Triton: {error}; pip install 'lanewise[gpu]' brings them") from None
-    plan = TunePlan(found, rows, dtypes, device, seconds, formats)
+    plan = TunePlan(found, rows, dtypes, device, seconds, formats, *of)
     if write:
         user_path(device, kind)  # whether there is such a place is known before anything is measured
     with Progress() as bar:

@@ -32,6 +32,14 @@ def token_digest(sequences: Iterable[Iterable[int]]) -> str:
     return hashlib.sha256("".join(" ".join(map(str, ids)) + "\n" for ids in sequences).encode()).hexdigest()
 
 
+def _compiler() -> dict[str, str]:
+    """What machine code of the processor is made with."""
+    import llvmlite
+    from llvmlite.binding import llvm_version_info
+
+    return {"llvmlite": str(llvmlite.__version__), "llvm": ".".join(map(str, llvm_version_info))}
+
+
 def watching(runner: Runner, device: str) -> "Witness | None":
     """A witness of all that the runner does from now on; None unless LANEWISE_WITNESS is set. Raises SettingError for no file to write."""
     path = place()
@@ -79,6 +87,8 @@ class Witness:
             "isa": isa,
             "threads": threads,
             "code": code,
+            "compiler": _compiler() if code else None,
+            "compiled": [],
             "kernels": dict(sorted((kernels + self._called).items())),
             "steps": self._steps,
             "prompt": token_digest(self._prompts),

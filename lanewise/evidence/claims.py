@@ -4,8 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from lanewise import arch, dispatch
 from lanewise.bench.around import RULE
 from lanewise.bench.cpu_call import kernels_of
@@ -15,12 +13,10 @@ from lanewise.bench.limits import probe_bytes
 from lanewise.bench.problem import Call, phase_of
 from lanewise.bench.rounds import BOOTSTRAP, most_rounds
 from lanewise.bench.stats import FEWEST_PAIRS, NO_DIFFERENCE, products
-from lanewise.engine.pages import PAGE_SIZE
 from lanewise.errors import LanewiseError
 from lanewise.evidence.gpu import arm_of, check_device, check_gpu, check_gpu_arm, check_gpu_plan, is_gpu
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
-from lanewise.formats import FORMATS
 from lanewise.kernels.cpu.isa import ISAS
 from lanewise.kernels.cpu.probes import CHUNK_BYTES
 
@@ -44,7 +40,7 @@ def check_claims(found: Mapping[str, Any]) -> list[Reason]:
 
 def call_of(problem: Mapping[str, Any]) -> Call:
     """The call that a manifest's problem describes. Raises LanewiseError where there is none."""
-    sizes = {name: problem[name] for name in ("heads", "kv_heads", "dtype") if name in problem}
+    sizes = {name: problem[name] for name in ("heads", "kv_heads", "dtype", "experts", "top") if name in problem}
     return Call(problem["op"], problem["m"], problem["n"], problem["k"], problem.get("format"), **sizes)
 
 
@@ -180,20 +176,18 @@ def _residency(found: Mapping[str, Any]) -> Iterator[Reason]:
 
 
 def operand_bytes(problem: Mapping[str, Any]) -> int:
-    """Bytes of what rotates: the weights as a file has them, or the pages of a cache. 0 where the problem is none."""
+    """Bytes of what rotates: the weights as a file has them, those of experts with rows, or the pages of a cache. 0 where the problem is none."""
     try:
-        call = call_of(problem)
+        return call_of(problem).read_bytes
     except LanewiseError:
         return 0
-    if call.op != "attention":
-        return call.n * FORMATS[call.weights].row_bytes(call.k)
-    return -(-call.n // PAGE_SIZE) * PAGE_SIZE * call.kv_heads * call.k * 2 * np.dtype(np.float16).itemsize
 
 
 def _inputs(found: Mapping[str, Any]) -> Iterator[Reason]:
     if found["inputs"]["seed"] != found["plan"]["seed"]:
         yield Reason("inputs", "inputs.seed", f"{found['plan']['seed']}, the plan's", str(found["inputs"]["seed"]))
-    expected = ("q", "keys", "values") if found["problem"]["op"] == "attention" else ("x", "w")
+    op = found["problem"]["op"]
+    expected = ("q", "keys", "values") if op == "attention" else ("x", "w", "ids") if op == "grouped_linear" else ("x", "w")
     if set(found["inputs"]["sha256"]) != set(expected):
         yield Reason("inputs", "inputs.sha256", ", ".join(expected), ", ".join(found["inputs"]["sha256"])[:100] or "none")
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lanewise.bench.ab import WARMUP
 from lanewise.bench.problem import question
 from lanewise.contract import dtype
 from lanewise.errors import LanewiseError
@@ -27,7 +28,7 @@ def check_command(found: Mapping[str, Any]) -> list[Reason]:
 
 def _kernel(words: list[str], found: Mapping[str, Any]) -> Iterator[Reason]:
     problem, plan, arms = found["problem"], found["plan"], found["arms"]
-    sizes = ("m", "n", "k", "heads", "kv_heads", "format", "dtype")
+    sizes = ("m", "n", "k", "heads", "kv_heads", "experts", "top", "format", "dtype")
     truth = {f"--{name.replace('_', '-')}": problem[name] for name in sizes if name in problem}
     truth |= {"--pairs": plan["pairs"], "--seed": plan["seed"], "--threads": plan["threads"], "--sample-ms": f"{plan['min_seconds'] * 1e3:g}"}
     truth |= {"--ab": f"{arms['a']['label']},{arms['b']['label']}", "--device": arms["a"]["spec"].get("device")}
@@ -39,6 +40,8 @@ def _kernel(words: list[str], found: Mapping[str, Any]) -> Iterator[Reason]:
 
 def _commands(words: list[str], found: Mapping[str, Any]) -> Iterator[Reason]:
     plan, arms = found["plan"], found["arms"]
+    if plan["warmup"] != WARMUP:
+        yield Reason("plan", "plan.warmup", f"{WARMUP} run of each command before the first round", str(plan["warmup"]))
     truth = {"--pairs": plan["pairs"], "--metric": plan["metric"], "--seed": plan["seed"], "--timeout": f"{plan['timeout']:g}"}
     truth |= {f"--{name}": arms[name]["spec"].get("shell") for name in ("a", "b")}
     truth |= {f"--{name}": plan[name] for name in ("output", "device") if plan.get(name) is not None}
@@ -97,6 +100,8 @@ def _label(name: str, arm: Mapping[str, Any]) -> Iterator[Reason]:
     label = " ".join([*words, str(spec.get("shell")), *([f"at {str(spec['commit'])[:12]}"] if spec.get("commit") else [])])
     if arm["label"] != label:
         yield Reason("witness", f"arms.{name}.label", shown(label), shown(arm["label"]))
+    if spec.get("commit") is None and arm["artifact"] is not None:
+        yield Reason("artifact", f"arms.{name}.artifact", "null, as it is the hash of a commit's files", shown(arm["artifact"]))
 
 
 def _question(found: Mapping[str, Any]) -> Iterator[Reason]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lanewise import arch
-from lanewise.bench.stats import NO_DIFFERENCE, TOKEN_EXACT
+from lanewise.bench.stats import NO_DIFFERENCE, OTHER_PROMPTS, TOKEN_EXACT
 from lanewise.errors import EvidenceError
 from lanewise.evidence.bundle import Bundle, open_bundle
-from lanewise.evidence.marks import UNITS, Mark, Row, agrees, find_marks, find_rows
+from lanewise.evidence.marks import UNITS, Mark, Row, agrees, find_marks, find_rows, sentences
 from lanewise.evidence.ran import processes_of
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import leaves, shown
@@ -25,6 +25,8 @@ _EQUAL = r"(?:as|equally) fast(?: as)?|same speed|no slower|no faster|not (?:\w+
 _CLAIM = re.compile(rf"\b(?:(?P<equal>{_EQUAL})|(?P<faster>{_FASTER})|(?P<slower>{_SLOWER}))\b", re.IGNORECASE)
 _EXACT = re.compile(r"\btoken[- ]exact(?:ness|ly)?\b|\bsame tokens\b", re.IGNORECASE)
 _LEAST = re.compile(r"\b(?:at least|more than|over|no less than)$", re.IGNORECASE)
+_COMPARING = ("ratio", "verdict")  # figures of one arm beside the other
+_OTHER_WORK = "a and b were asked different things, so that nothing of one compares with the other"
 _PHASES = {"decode": "decode", "decoding": "decode", "prefill": "prefill", "prompt": "prefill", "prompts": "prefill"}
 # The figures that a unit can belong to; a number without one of these may be any.
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -109,6 +111,8 @@ def _figure(where: str, mark: Mark, bundle: Bundle, field: str) -> Iterator[Reas
     if field not in figures or figures[field] is None:
         yield Reason("quote-unknown", where, f"a figure of {bundle.id}: {', '.join(figures)}"[:300], repr(field[:100]))
         return
+    if _other_work(bundle) and field.startswith(_COMPARING):
+        yield Reason("claim", where, f"no {field} of {bundle.id}: {_OTHER_WORK}", _written(mark) or repr(mark.before[-24:]))
     figure = figures[field]
     if isinstance(figure, str):
         if not mark.before.endswith(figure):
@@ -124,7 +128,12 @@ def _figure(where: str, mark: Mark, bundle: Bundle, field: str) -> Iterator[Reas
 
 
 def _written(mark: Mark) -> str:
-    return f"{mark.number} {mark.unit}".strip()
+    return f"{mark.number or ''} {mark.unit}".strip()
+
+
+def _other_work(bundle: Bundle) -> bool:
+    """Whether both arms had witnessed prompts, and others."""
+    return bool((bundle.figures.get("output") or {}).get("verdict") == OTHER_PROMPTS)
 
 
 def _row(path: Path, row: Row, shelf: Shelf) -> Iterator[Reason]:
@@ -147,8 +156,8 @@ def _row(path: Path, row: Row, shelf: Shelf) -> Iterator[Reason]:
             written = f"{number} {unit}".strip() + (f" in column {head!r}" if head else "")
             ids = ", ".join(row.ids)
             yield Reason("quote", where, f"a figure of {ids} ({near})" if near else f"a figure of {ids}; none has this unit", written)
-    if row.table:
-        yield from _claims(where, row.text, bundles)
+    for text in [row.text] if row.table else [one for one in sentences(row.text) if any(name in one for name in row.ids)]:
+        yield from _claims(where, text, bundles)
 
 
 def _fitting(bundle: Bundle, head: str, text: str, unit: str) -> list[float]:
@@ -163,6 +172,7 @@ def _fitting(bundle: Bundle, head: str, text: str, unit: str) -> list[float]:
         and not isinstance(value, bool)
         and (kinds is None or name.endswith(kinds))
         and (not phases or not name.startswith("phases.") or name.split(".")[1] in phases)
+        and not (name.startswith(_COMPARING) and _other_work(bundle))
     ]
 
 
@@ -184,7 +194,9 @@ def _claims(where: str, sentence: str, bundles: Sequence[Bundle]) -> Iterator[Re
             yield Reason("claim", where, "a bundle with a verdict: a record measures one thing and compares nothing", word)
         for bundle in compared.values():
             verdict = str(bundle.figures["verdict"])
-            if claim["equal"]:
+            if _other_work(bundle):
+                yield Reason("claim", where, f"no comparison of the arms of {bundle.id}: {_OTHER_WORK}", word)
+            elif claim["equal"]:
                 if verdict != NO_DIFFERENCE:
                     yield Reason("claim", where, f"{verdict!r}, the verdict of {bundle.id}", word)
             elif verdict == NO_DIFFERENCE or _names_loser(sentence[: claim.start()], verdict[0], bundle, faster=bool(claim["faster"])):
@@ -236,7 +248,8 @@ def _measured(bundle: Bundle, field: str) -> dict[str, set[str]]:
         return {"target": machine | {str(found["run"]["isa"])}, "format": set(found["model"]["formats"]) | label, "phase": kinds, "m": set()}
     problem = found["problem"] or {}
     witnesses = [arm["witness"] for arm in found["arms"].values()] if found["kind"] == "kernel" else []
-    witnesses += [process for arm in found["arms"].values() if found["kind"] == "command" for process in processes_of(arm)]
-    isas = {str(one["isa"]) for one in witnesses if one}
-    one = {"format": problem.get("format"), "phase": problem.get("phase"), "m": problem.get("m")}
-    return {"target": machine | isas, **{kind: {str(value)} if value is not None else set() for kind, value in one.items()}}
+    processes = [process for arm in found["arms"].values() if found["kind"] == "command" for process in processes_of(arm)]
+    isas = {str(one["isa"]) for one in (*witnesses, *processes) if one}
+    one = {kind: {str(problem[kind])} if kind in problem else set() for kind in ("format", "phase", "m")}
+    ran = {phase for process in processes for phase in process["phases"]}
+    return {"target": machine | isas, "format": one["format"], "phase": one["phase"] | ran, "m": one["m"]}

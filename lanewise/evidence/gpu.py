@@ -9,7 +9,7 @@ from lanewise.bench.around import GPU_RULE
 from lanewise.bench.gpu_code import ARMS, EXPANDER, GpuArm, blas_artifact
 from lanewise.bench.limits import FLOAT_SIZE, FLOAT_TURNS, READ_TURNS, gpu_probe_bytes
 from lanewise.evidence.gpu_kernels import FUSED, STORED, described_kernels
-from lanewise.evidence.gpu_quant import check_quantized
+from lanewise.evidence.gpu_quant import check_grouped, check_quantized
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 
@@ -99,7 +99,7 @@ def check_gpu_arm(name: str, found: Mapping[str, Any]) -> Iterator[Reason]:
     if body == "gpu" and not (isinstance(spec.get("compiled"), list) and spec["compiled"]):
         yield Reason("witness", f"{where}.spec.compiled", "the kernels that were launched", shown(spec.get("compiled")))
     elif body == "gpu":
-        check = _computed if meant.op == "linear" else check_quantized
+        check = {"linear": _computed, "grouped_linear": check_grouped}.get(meant.op, check_quantized)
         yield from check(f"{where}.spec.compiled", spec["compiled"], found["problem"], arm)
     if body == "blas":
         if "compiled" in spec:

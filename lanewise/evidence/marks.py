@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["UNITS", "Mark", "Row", "agrees", "find_marks", "find_rows", "numbers"]
+__all__ = ["UNITS", "Mark", "Row", "agrees", "find_marks", "find_rows", "numbers", "sentences"]
 
 # What one of each is in the unit of a figure: seconds, bytes or operations a second, a ratio.
 UNITS: dict[str, float] = {
@@ -69,6 +69,11 @@ def agrees(number: str, unit: str, figure: float) -> bool:
 def numbers(text: str) -> Iterator[tuple[str, str]]:
     """(number, unit) of each number in a text that stands for itself: not those in names, versions, dates and paths."""
     yield from ((found["number"], found["unit"] or "") for found in _NUMBER.finditer(text))
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a paragraph."""
+    return _SENTENCE.split(text)
 
 
 def find_marks(text: str) -> list[Mark]:

@@ -30,11 +30,12 @@ th, td { text-align: left; vertical-align: top; padding: 6px 14px 6px 0; border-
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 tr:last-child > * { border-bottom: 0; }
 td { overflow-wrap: anywhere; }
-.arms td:not(:last-child) { white-space: nowrap; }
-.arms td:last-child { min-width: 12rem; }
+.wide td { white-space: nowrap; }
+.whole { display: inline-block; max-width: 100%; overflow-wrap: anywhere; }
 section > p:last-child { margin-bottom: 0; }
 svg { display: block; width: 100%; height: auto; font: 12px system-ui, sans-serif; }
-@media (max-width: 560px) { svg { font-size: 17px; } section { padding: 14px 12px; } }
+@media (max-width: 560px) { svg { font-size: 17px; } section { padding: 14px 12px; } h1 { font-size: 1.2rem; }
+  .wide { font-size: .76rem; } .wide th, .wide td { padding-right: 8px; } }
 svg text { fill: var(--soft); }
 svg .grid { stroke: var(--line); }
 svg .one { stroke: var(--soft); stroke-dasharray: 4 4; }
@@ -52,16 +53,18 @@ li { overflow-wrap: anywhere; }
 def page(bundle: Bundle, reasons: Sequence[Reason] | None = None) -> str:
     """The page. With `reasons`, what a verification found (nothing, when it is empty)."""
     verdict = (
-        f'<p class="verdict refused">{_text(f"refused: {headline(bundle)}")}</p>' if reasons else f'<p class="verdict">{_text(headline(bundle))}</p>'
+        f'<p class="verdict refused">{_words(f"refused: {headline(bundle)}")}</p>'
+        if reasons
+        else f'<p class="verdict">{_words(headline(bundle))}</p>'
     )
-    parts = [f"<h1>{_text(title(bundle))}</h1>", verdict]
+    parts = [f"<h1>{_words(title(bundle))}</h1>", verdict]
     if reasons is not None:
         parts.append(_section("Verification", _verification(reasons)))
     if bundle.is_record:
-        parts.append(_section("Phases", _table(*phases(bundle), kind="arms")))
+        parts.append(_section("Phases", _table(*phases(bundle), kind="wide")))
     else:
         parts += _charts(bundle)
-        parts.append(_section("Arms", _table(*arms(bundle), kind="arms")))
+        parts.append(_section("Arms", _table(*_turned(*arms(bundle)))))
     parts.append(_section("How it was measured", _table((), [(name, value) for name, value in about(bundle)])))
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -94,17 +97,28 @@ def _charts(bundle: Bundle) -> list[str]:
 def _verification(reasons: Sequence[Reason]) -> str:
     if not reasons:
         return '<p class="good">Every figure follows from the samples, and nothing speaks against them.</p>'
-    return f'<p class="bad">Refused.</p><ul>{"".join(f"<li>{_text(str(reason))}</li>" for reason in reasons)}</ul>'
+    return f'<p class="bad">Refused.</p><ul>{"".join(f"<li>{_words(str(reason))}</li>" for reason in reasons)}</ul>'
 
 
 def _section(heading: str, body: str) -> str:
     return f"<section><h2>{heading}</h2>{body}</section>"
 
 
+def _turned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Rows as columns: two arms with much to say fit a narrow page so."""
+    first, *others = zip(head, *rows, strict=True)
+    return first, list(others)
+
+
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
     top = f"<tr>{''.join(f'<th>{_text(name)}</th>' for name in head)}</tr>" if head else ""
-    lines = [f"<tr><th>{_text(row[0])}</th>{''.join(f'<td>{_text(cell)}</td>' for cell in row[1:])}</tr>" for row in rows]
+    lines = [f"<tr><th>{_text(row[0])}</th>{''.join(f'<td>{_words(cell)}</td>' for cell in row[1:])}</tr>" for row in rows]
     return f'<table class="{kind}">{top}{"".join(lines)}</table>'
+
+
+def _words(value: object) -> str:
+    """What a bundle says, without a break at the hyphens of options and names where a whole word fits the line."""
+    return " ".join(f'<span class="whole">{one}</span>' if "-" in one else one for one in _text(value).split(" "))
 
 
 def _text(value: object) -> str:

@@ -3,19 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lanewise import arch, settings
 from lanewise.bench.inputs import named_in
 from lanewise.bench.process import NO_WITNESS, digest_of, without_effect
 from lanewise.bench.stats import NO_OUTPUT, OTHER_PROMPTS
+from lanewise.evidence.processes import check_process
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
-from lanewise.kernels.cpu.isa import ISAS
-from lanewise.witness import package_digest
 
 __all__ = ["check_exact", "check_ran", "has_processes", "output_words", "processes_of", "witness_words"]
-
-# Settings whose value a process itself shows.
-_SHOWN = {settings.SETTINGS[name].variable: name.removeprefix("CPU_").lower() for name in ("CPU_ISA", "DEVICE", "THREADS")}
 
 
 def has_processes(found: Mapping[str, Any]) -> bool:
@@ -38,7 +33,7 @@ def check_ran(found: Mapping[str, Any]) -> Iterator[Reason]:
     for name, arm in found["arms"].items():
         yield from _samples(name, arm, found)
         for i, process in enumerate(processes_of(arm)):
-            yield from _process(f"arms.{name}.witness[{i}]", process, arm, found)
+            yield from check_process(f"arms.{name}.witness[{i}]", process, arm, found)
 
 
 def check_exact(said: Mapping[str, Any], follows: Mapping[str, Any]) -> Iterator[Reason]:
@@ -62,7 +57,7 @@ def _files(found: Mapping[str, Any]) -> Iterator[Reason]:
         where = f"inputs.files.{name[:100]}"
         if any(_is_under(name, word) for word in declared):
             if one["after"] != one["sha256"]:
-                yield Reason("input-changed", where, f"{one['sha256'][:12]} after the run too, as it was declared", shown(one["after"])[:13])
+                yield Reason("input-changed", where, f"{one['sha256'][:12]} after the run too, as it was declared", (one["after"] or "nothing")[:12])
         elif name not in named:
             yield Reason("inputs", where, "a file that is declared or that a command names", "neither")
 
@@ -97,35 +92,6 @@ def _samples(name: str, arm: Mapping[str, Any], found: Mapping[str, Any]) -> Ite
     one_output = next(iter(outputs)) if len(outputs) == 1 else None
     if arm["output"] != one_output:
         yield Reason("exact", f"arms.{name}.output", f"{shown(one_output)}, of {len(outputs)} different outputs of its samples", shown(arm["output"]))
-
-
-def _process(where: str, process: Mapping[str, Any], arm: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Reason]:
-    """A process against the settings of its arm, the sources that the bundle lists, and the machine."""
-    env, row = arm["spec"].get("env"), found["machine"].get("row")
-    is_model = process["prompt"] is not None  # else a process that called ops on torch tensors
-    for variable, field in _SHOWN.items() if is_model else ():
-        wanted = env.get(variable) if isinstance(env, dict) else None
-        if wanted and str(process[field]) != wanted:
-            yield Reason("switch", f"{where}.{field}", f"{shown(wanted)}, by {variable}", shown(process[field]))
-    # A commit brings its own package, which --repo looks at; all else is the package that measured.
-    if arm["spec"].get("commit") is None and process["package"] != (measured := package_digest(found["sources"])):
-        yield Reason("source", f"{where}.package", f"{measured[:12]}, of the sources that the bundle lists", process["package"][:12])
-    if not process["kernels"] or bool(process["phases"]) != is_model:
-        yield Reason("witness", where, "kernels that ran and, of a model, in which phases", "none" if is_model else "phases without a model")
-    if not is_model and (process["isa"], process["threads"], process["code"]) != (None, None, None):
-        yield Reason("witness", where, "no instruction set, threads or code, as no model of Lanewise ran", shown(process["isa"]))
-    if (process["isa"] is None) != (process["code"] is None):
-        yield Reason("witness", f"{where}.code", "the hash of machine code where there is an instruction set", shown(process["code"]))
-    isa, rows = process["isa"], list(ISAS)
-    if isa is not None and isa not in ISAS:
-        yield Reason("machine", f"{where}.isa", f"one of {', '.join(ISAS)}", shown(isa))
-    elif (
-        isa is not None
-        and isinstance(row, str)
-        and row in ISAS
-        and (ISAS[isa].arch.vendor != arch.TARGETS[row].vendor or rows.index(isa) < rows.index(row))
-    ):
-        yield Reason("machine", f"{where}.isa", f"an instruction set that {row} runs", isa)
 
 
 def output_words(found: Mapping[str, Any]) -> str:

@@ -1,8 +1,10 @@
 """What a repository says of a bundle: whether its commit is there, and whether its sources are that commit's and still the same."""
 
 import hashlib
+import io
 import re
 import subprocess
+import tarfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,19 +13,21 @@ from typing import Any
 from lanewise.bench.manifest import digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence.bundle import Bundle
+from lanewise.evidence.processes import without_code
 from lanewise.evidence.ran import processes_of
 from lanewise.evidence.reasons import Reason
 from lanewise.evidence.recompute import shown
 from lanewise.witness import package_digest
 
-__all__ = ["Repo", "check_repo"]
+__all__ = ["KERNELS", "Repo", "check_repo"]
 
 _GIT_SECONDS = 60
 _PACKAGE = "lanewise"
+_TELLS_CODE = f"{_PACKAGE}/launched.py"  # in a commit whose processes tell the code of Triton kernels
 # What the machine code of a kernel and the bytes that it reads are made of; for a model also how it becomes a step.
-_OF_KERNELS = (f"{_PACKAGE}/kernels/", f"{_PACKAGE}/formats/", f"{_PACKAGE}/arch.py")
+KERNELS = (f"{_PACKAGE}/kernels/", f"{_PACKAGE}/formats/", f"{_PACKAGE}/arch.py")
 _OF_GPUS = (f"{_PACKAGE}/kernels/gpu/", f"{_PACKAGE}/ops/", f"{_PACKAGE}/dispatch.py", f"{_PACKAGE}/arch.py")
-_OF_MODELS = (*_OF_KERNELS, f"{_PACKAGE}/models/", f"{_PACKAGE}/backends/")
+_OF_MODELS = (*KERNELS, f"{_PACKAGE}/models/", f"{_PACKAGE}/backends/")
 _CLOCK = timedelta(minutes=5)  # how far the clocks of two machines may lie apart
 _SHOWN = 4  # files of one kind that are named; of the others the number is given
 
@@ -64,6 +68,14 @@ class Repo:
     def listing(self, commit: str) -> bytes:
         """Every file of a commit with its hash, as git lists them."""
         return self._git("ls-tree", "-r", "--full-tree", commit) or b""
+
+    def export(self, commit: str, folder: str) -> None:
+        """Write the package as it is at a commit into a folder. Raises EvidenceError for a commit without one."""
+        packed = self._git("archive", "--format=tar", commit, f"{_PACKAGE}/")
+        if packed is None:
+            raise EvidenceError(f"{self.path}: commit {commit[:12]} has no {_PACKAGE}/ that git could write out")
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(folder, filter="data")
 
     def text(self, commit: str, path: str) -> str:
         return (self._git("show", f"{commit}:{path}") or b"").decode(errors="replace")
@@ -130,6 +142,10 @@ def _arms(manifest: Mapping[str, Any], repo: Repo) -> list[Reason]:
             reasons.append(Reason("artifact", f"arms.{name}.artifact", f"{files}, of the files of {str(commit)[:12]}", shown(arm["artifact"])))
         elif any(process["package"] != package_digest(repo.hashes(str(commit))) for process in processes_of(arm)):
             reasons.append(Reason("source", f"arms.{name}.witness", f"the package of {str(commit)[:12]}", "another package"))
+        elif said := {process["lanewise"] for process in processes_of(arm)} - {_written(repo, str(commit))}:
+            reasons.append(Reason("versions", f"arms.{name}.witness", f"the version of {str(commit)[:12]}", ", ".join(sorted(said))[:100]))
+        elif repo.text(str(commit), _TELLS_CODE) and any(map(without_code, processes_of(arm))):
+            reasons.append(Reason("witness", f"arms.{name}.witness", f"the machine code of kernels, which {str(commit)[:12]} tells", "null"))
     return reasons
 
 
@@ -153,7 +169,7 @@ def _sources(claimed: Mapping[str, str], at_commit: Mapping[str, str]) -> list[R
 
 
 def _stale(bundle: Bundle, at_commit: Mapping[str, str], repo: Repo) -> list[Reason]:
-    matters: tuple[str, ...] = _OF_MODELS if bundle.is_record else _OF_GPUS if "gpu" in bundle.manifest["machine"] else _OF_KERNELS
+    matters: tuple[str, ...] = _OF_MODELS if bundle.is_record else _OF_GPUS if "gpu" in bundle.manifest["machine"] else KERNELS
     if not bundle.is_record and bundle.manifest["kind"] == "command":
         matters = (f"{_PACKAGE}/",) if _runs_lanewise(bundle.manifest) else ()
     measured = at_commit if bundle.is_record else bundle.manifest["sources"]
@@ -171,11 +187,16 @@ def _runs_lanewise(manifest: Mapping[str, Any]) -> bool:
 
 
 def _version(manifest: Mapping[str, Any], repo: Repo, commit: str) -> list[Reason]:
-    written = re.search(r'^__version__ = "([^"]+)"', repo.text(commit, f"{_PACKAGE}/__init__.py"), re.MULTILINE)
-    claimed = str(manifest["versions"].get(_PACKAGE))
-    if written is None or written[1] == claimed:
+    written, claimed = _written(repo, commit), str(manifest["versions"].get(_PACKAGE))
+    if written in (None, claimed):
         return []
-    return [Reason("versions", f"versions.{_PACKAGE}", f"{written[1]}, as the commit has it", claimed)]
+    return [Reason("versions", f"versions.{_PACKAGE}", f"{written}, as the commit has it", claimed)]
+
+
+def _written(repo: Repo, commit: str) -> str | None:
+    """The version of the package that a commit says that it is."""
+    found = re.search(r'^__version__ = "([^"]+)"', repo.text(commit, f"{_PACKAGE}/__init__.py"), re.MULTILINE)
+    return found[1] if found else None
 
 
 def _first(reasons: list[Reason], code: str, where: str) -> list[Reason]:

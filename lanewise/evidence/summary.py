@@ -82,7 +82,6 @@ def _of_plan(bundle: Bundle) -> list[tuple[str, str]]:
         rows.append(("buffers", f"{plan['residency']}, {quantity(plan['buffers_bytes'], 'B')} in one rotation"))
     if has_processes(found):
         rows.append(("device", found["plan"].get("device", "cpu")))
-        rows += [(f"witness {name}", witness_words(found["arms"][name])) for name in ("a", "b")]
         rows.append(("output", output_words(found)))
         rows += [("file", _file(name, one)) for name, one in found["inputs"]["files"].items()]
     rows.append(("pairs", f"{figures['pairs']} kept of {2 * len(found['rounds'])}, {plan['pairs']} planned"))
@@ -109,7 +108,7 @@ def _commands(found: Mapping[str, Any], figures: Mapping[str, Any]) -> Table:
     rows, second = [], has_processes(found)
     for name in ("a", "b"):
         arm, memory = found["arms"][name], (quantity(figures[name]["memory"], "B"),) if second else ()
-        rows.append((name, str(arm["label"]), quantity(figures[name]["value"], ""), *memory, _spec(arm)))
+        rows.append((name, str(arm["label"]), quantity(figures[name]["value"], ""), *memory, witness_words(arm)))
     return ("arm", "label", "median", *(("memory",) if second else ()), "what ran"), rows
 
 
@@ -132,7 +131,3 @@ def _file(name: str, one: Mapping[str, Any]) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
-
-
-def _spec(arm: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in arm["spec"].items())

@@ -13,7 +13,7 @@ _HEIGHT = 240
 
 def ratios(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """Each row a name and a {"median", "low", "high"}, on one logarithmic axis with a line at 1."""
-    low, high = _span([one[key] for _, one in rows for key in ("low", "high")])
+    low, high = _span([one[key] for _, one in rows for key in ("low", "median", "high")])
     height = _TOP + _ROW * len(rows) + _AXIS
     parts = [_axis(low, high, _TOP, height - _AXIS)]
     for i, (name, one) in enumerate(rows):

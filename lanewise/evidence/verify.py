@@ -21,10 +21,11 @@ from lanewise.evidence.samples import check_samples
 __all__ = ["verify"]
 
 
-def verify(bundle: Bundle, repo: Path | None = None, documents: Sequence[Path] = ()) -> list[Reason]:
+def verify(bundle: Bundle, repo: Path | None = None, documents: Sequence[Path] = (), *, run_commits: bool = False) -> list[Reason]:
     """Every reason to refuse a bundle; none is the answer that it holds.
 
     With `repo`, a git checkout, commit and sources are checked against it, and what was compiled and drawn is made again.
+    `run_commits` lets the Lanewise of an arm's commit compile the kernels that are others there, which runs code of that checkout.
     Raises EvidenceError for a repository or document that cannot be read.
     """
     reasons = check_record(bundle.manifest) if bundle.is_record else _of_manifest(bundle)
@@ -32,7 +33,7 @@ def verify(bundle: Bundle, repo: Path | None = None, documents: Sequence[Path] =
         checkout = Repo(repo)
         reasons += check_repo(bundle, checkout)
         if not bundle.is_record:
-            reasons += check_recompiled(bundle.manifest)
+            reasons += check_recompiled(bundle.manifest, checkout, run_commits=run_commits)
     return list(dict.fromkeys(reasons + check_documents(documents, [bundle])))
 
 

@@ -20,6 +20,7 @@ __all__ = ["NOT_RUN", "Command", "commands", "makefile", "not_run", "runnable", 
 _PROGRAMS = ("lanewise", "make", "python", "python3", "pip", "pytest", "apt-get", "sudo", "source", "bash")
 _GPU_KERNEL = "lanewise bench kernel linear --m 1 --n 4096 --k 4096 --dtype bf16"
 _GPU_QUANT = "lanewise bench kernel quant_linear --format Q4_K --m 1 --n 4096 --k 14336 --dtype bf16"
+_GPU_EXPERTS = "lanewise bench kernel grouped_linear --format Q4_K --m 1 --n 768 --k 2048 --experts 128 --top 8 --dtype bf16"
 NOT_RUN = (
     Excepted("docs/kernel-author.md", "lanewise ab --a-commit main --b-commit HEAD", "makes a worktree and an environment for each commit"),
     Excepted("docs/user.md", "pip install lanewise[plots]", "installs a package"),
@@ -39,7 +40,9 @@ NOT_RUN = (
             ("lanewise tune --shapes 4096x4096,1024x2048 --dtype bf16 --write", "test_bench_tune"),
             (f"{_GPU_QUANT} --device cuda --ab quant,blas --record run", "test_bench_quant"),
             ("lanewise bench sweep bundles --format all", "test_bench_quant"),
+            (f"{_GPU_EXPERTS} --device cuda --ab grouped,blas --record run", "test_bench_grouped"),
             ("lanewise tune --format Q4_K,Q6_K --shapes 4096x4096 --m 1,4,8 --write", "test_bench_tune_quant"),
+            ("lanewise tune --format Q4_K --experts 128 --top 8 --shapes 768x2048,2048x768 --m 1,4 --write", "test_bench_tune_grouped"),
         )
     ),
     Excepted("README.md", "sudo apt-get install git make python3-venv", "installs packages of the system; CI's script does the same"),

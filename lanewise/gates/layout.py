@@ -20,6 +20,7 @@ ROOMS = (
         "arch",
         "contract",
         "dispatch",
+        "launched",
         "witness",
         "formats",
         "files",

@@ -65,18 +65,18 @@ def target(row: Arch) -> GPUTarget:
 
 
 class _Driver:
-    """As much of a driver as a launch asks. The number of a device is a key of Triton's for what it has compiled, and here the row."""
+    """As much of a driver as a launch asks. The number of a device is a key of Triton's for what it has compiled, and here `device`."""
 
-    def __init__(self, row: Arch) -> None:
-        self.row = row
+    def __init__(self, row: Arch, device: Any) -> None:
+        self.row, self.device = row, device
         self.launched: list[tuple[tuple[int, int, int], tuple[Any, ...]]] = []
         self.utils = SimpleNamespace(get_device_properties=lambda device: {"max_shared_mem": row.lds}, load_binary=self._load)
 
     def get_current_target(self) -> GPUTarget:
         return target(self.row)
 
-    def get_current_device(self) -> Arch:
-        return self.row
+    def get_current_device(self) -> Any:
+        return self.device
 
     def get_current_stream(self, device: Any) -> int:
         return 0
@@ -97,7 +97,7 @@ class _Driver:
 @contextmanager
 def standing_in(row: Arch) -> Iterator[None]:
     """Launches ask a driver of ours, which names the target; whoever is inside says what becomes of what they would compile."""
-    with _driver(row):
+    with _driver(row, object()):  # nothing is compiled for it yet
         yield
 
 
@@ -112,7 +112,7 @@ def taken(row: Arch, run: Callable[[Launch], None] | None = None) -> Iterator[li
         raise DeviceError("TRITON_INTERPRET is set, so kernels are interpreted; without it they are compiled")
     found: list[Launch] = []
     plain_run = JITFunction.run
-    with _driver(row) as driver:
+    with _driver(row, row) as driver:
 
         def take(self: Any, *args: Any, **kwargs: Any) -> Any:
             if triton.runtime.driver._active is not driver:
@@ -135,8 +135,8 @@ def taken(row: Arch, run: Callable[[Launch], None] | None = None) -> Iterator[li
 
 
 @contextmanager
-def _driver(row: Arch) -> Iterator[_Driver]:
-    driver, before = _Driver(row), triton.runtime.driver._active
+def _driver(row: Arch, device: Any) -> Iterator[_Driver]:
+    driver, before = _Driver(row, device), triton.runtime.driver._active
     triton.runtime.driver._active = driver
     try:
         yield driver

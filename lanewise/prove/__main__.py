@@ -19,7 +19,12 @@ from lanewise.errors import LanewiseError
 _SHOWN = 20
 _JOB_SECONDS = 540
 # Each op's module, which has `runs` and `guarded`, and the module of what one call alone does not show, which has `all_of`.
-_OPS = {"linear": ("linear", "together"), "quant_linear": ("quant_linear", "quant_together"), "act_quant": ("act_quant", "")}
+_OPS = {
+    "linear": ("linear", "together"),
+    "quant_linear": ("quant_linear", "quant_together"),
+    "grouped_linear": ("grouped_linear", "grouped_together"),
+    "act_quant": ("act_quant", ""),
+}
 
 
 @click.command()
@@ -32,7 +37,7 @@ _OPS = {"linear": ("linear", "together"), "quant_linear": ("quant_linear", "quan
 @click.option("--part", nargs=2, type=int, default=(0, 1), show_default=True, help="I N: only the runs I, I + N, I + 2 N and so on.")
 @click.option("--together/--apart", default=True, show_default=True, help="Also streams, graphs and torch.compile, on a card.")
 def main(op: str, device: str, interpret: bool, names: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int], together: bool) -> None:
-    """Prove `linear` in bf16 and fp16, `quant_linear` in every block format, and the activations that it quantizes, case by case."""
+    """Prove `linear`, `quant_linear` and `grouped_linear` in every block format, and the activations that they quantize, case by case."""
     warnings.filterwarnings("ignore", category=UserWarning)  # torch, of what is not deterministic on a card
     warnings.filterwarnings("ignore", category=RuntimeWarning, message="overflow encountered|invalid value")
     _require_sense(device, interpret, path, jobs, part)

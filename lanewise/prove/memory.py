@@ -27,6 +27,7 @@ _POISON = {
     torch.float16: (torch.int16, 0x7ED5),
     torch.float32: (torch.int32, 0x7FC5D5D5),
     torch.int32: (torch.int32, 0x7FC5D5D5),  # no NaN, but a number that no packed word or sum is by chance
+    torch.int64: (torch.int64, 0x7FC5D5D57FC5D5D5),
 }
 _NORESERVE = 0x4000  # Linux's flag of mmap, which Python names from 3.13 on
 

@@ -16,7 +16,7 @@ from lanewise.prove.quant_cases import QuantCase
 from lanewise.prove.quant_exact import quantized
 from lanewise.prove.quant_operands import Given, expected_broken
 
-__all__ = ["activations", "apart", "called", "compared", "same"]
+__all__ = ["activations", "apart", "called", "compared", "differing", "same", "within"]
 
 
 def activations(case: QuantCase, operands: Given) -> tuple[NDArray[np.int8], NDArray[np.float32], str]:
@@ -57,18 +57,26 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def apart(a: torch.Tensor, b: torch.Tensor, case: QuantCase) -> str:
     """Where the same rows have other bits; empty where those alone differ that are no numbers."""
-    broken = torch.from_numpy(expected_broken(case)[: len(a)]).to(a.device)
-    differ = torch.nonzero((a != b) & ~broken)
+    return differing(a, b, expected_broken(case)[: len(a)], "the same rows at the largest m")
+
+
+def differing(a: torch.Tensor, b: torch.Tensor, broken: NDArray[np.bool_], beside: str) -> str:
+    """Where a has other bits than what it is beside, those apart that are no numbers; or nothing."""
+    differ = torch.nonzero((a != b) & ~torch.from_numpy(broken).to(a.device))
     if not len(differ):
         return ""
     at = tuple(int(i) for i in differ[0])
-    return f"{len(differ)} elements have other bits than the same rows at the largest m; y{list(at)} is {float(a[at])!r} and {float(b[at])!r}"
+    return f"{len(differ)} elements have other bits than {beside}; y{list(at)} is {float(a[at])!r} and {float(b[at])!r}"
 
 
 def compared(case: QuantCase, y: torch.Tensor, may_be: Enclosure) -> tuple[str, float, float]:
     """(what is wrong in words, the worst error, the share of y that is not 0)."""
+    return within(y, may_be, expected_broken(case))
+
+
+def within(y: torch.Tensor, may_be: Enclosure, broken: NDArray[np.bool_]) -> tuple[str, float, float]:
+    """The same for y[rows,n] of which some elements may not be numbers."""
     got = y.double().cpu().numpy()
-    broken = expected_broken(case)
     finite = np.isfinite(got) & broken
     if finite.any():
         return f"y{np.argwhere(finite)[0].tolist()} is a number, and what it comes from is none", math.inf, 1.0

@@ -17,7 +17,7 @@ from lanewise.prove.quant_cases import QuantCase
 from lanewise.prove.quant_exact import largest, products, terms
 from lanewise.prove.quant_weights import weights
 
-__all__ = ["Given", "enclosure", "expected_broken", "given"]
+__all__ = ["Given", "Maker", "enclosure", "expected_broken", "given", "seed_of"]
 
 _PAD = 24  # elements between rows of x, bias and residual
 _SMALL = 3  # |q| of exact activations, but for the 127 of each group that fixes their scale
@@ -50,7 +50,7 @@ class Given:
 
 def given(case: QuantCase, device: torch.device) -> Given:
     """The operands of a case: the same numbers on any device and in any run."""
-    return _Maker(case, device).made()
+    return Maker(case, device).made()
 
 
 def enclosure(case: QuantCase, given: Given, q: NDArray[np.int8], d: NDArray[np.float32]) -> Enclosure:
@@ -76,11 +76,13 @@ def expected_broken(case: QuantCase) -> NDArray[np.bool_]:
     return broken
 
 
-class _Maker:
+class Maker:
+    """Draws the operands of a case, each into memory of its own."""
+
     def __init__(self, case: QuantCase, device: torch.device) -> None:
         self.case, self.device = case, device
         self.rng = np.random.default_rng(zlib.crc32(str(case).encode()))
-        self.raw = weights(case.format, case.weights, case.k, case.values, _seed(case))
+        self.raw = weights(case.format, case.weights, case.k, case.values, seed_of(case))
         self.guards: dict[str, Guarded] = {}
 
     def made(self) -> Given:
@@ -161,6 +163,6 @@ class _Maker:
         return self.guards[name].tensor
 
 
-def _seed(case: QuantCase) -> int:
+def seed_of(case: QuantCase) -> int:
     """Of the weights alone: cases that differ elsewhere have the same."""
     return zlib.crc32(f"{case.format} {case.weights} {case.k} {case.values}".encode())

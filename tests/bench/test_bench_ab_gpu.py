@@ -2,7 +2,7 @@
 
 import json
 import os
-import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +12,7 @@ from support.bundles import written
 from support.gpu_bundles import DRIVER, NAME
 from support.runs import QUIET
 
-from lanewise.bench import gpu_around, gpu_card, stats
+from lanewise.bench import gpu_around, gpu_beside, gpu_card, stats
 from lanewise.bench import manifest as manifests
 from lanewise.bench.ab import Command, CommandPlan, bench_commands
 from lanewise.bench.around import GPU_RULE
@@ -26,6 +26,7 @@ def _card(monkeypatch, tmp_path):
     """In a directory of its own, on a busy host, beside a quiet GPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lanewise.bench.ab.look", lambda: dict(QUIET))
+    monkeypatch.setattr(gpu_beside, "_LET_GO", 0.001)
     gpu.install(monkeypatch, [])
 
 
@@ -101,18 +102,114 @@ def test_a_device_that_nobody_can_watch_is_refused_in_words(device, words):
         bench_commands(plan(device))
 
 
-def test_without_torch_a_gpu_is_refused_in_words(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lanewise.bench.gpu_card", None)
-    with pytest.raises(DeviceError, match=r"takes PyTorch, which knows the GPUs: .*'lanewise\[gpu\]' brings it"):
+def test_what_pytorch_says_of_a_gpu_is_asked_in_a_process_of_its_own_and_refused_in_its_words(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(DeviceError, match="there is no device cuda:9999: PyTorch sees 0 GPUs here"):
+        gpu_beside.asked("cuda:9999")
+
+
+@pytest.mark.parametrize(
+    ("printed", "complained", "words"),
+    [
+        (
+            "",
+            "ModuleNotFoundError: No module named 'torch'\n",
+            r"takes PyTorch, which knows the GPUs: .*named 'torch'; .*'lanewise\[gpu\]' brings it",
+        ),
+        ("no json\n", "", "takes PyTorch"),
+        ('noise\n{"error": "it is gone"}\n', "", "^it is gone$"),
+    ],
+)
+def test_without_torch_a_gpu_is_refused_in_words(monkeypatch, printed, complained, words):
+    monkeypatch.undo()
+    monkeypatch.setattr(gpu_beside.subprocess, "run", lambda *given, **named: SimpleNamespace(stdout=printed, stderr=complained))
+    with pytest.raises(DeviceError, match=words):
         bench_commands(plan())
 
 
+def test_the_card_that_a_process_told_of_is_looked_at_where_it_lies():
+    told = json.loads(json.dumps(gpu_card.answer("cuda")))
+    assert told["place"] == {"uuid": "0-1", "pci_domain_id": 0, "pci_bus_id": 1, "pci_device_id": 0}
+    assert (told["index"], told["gpu"]["name"], told["versions"]["torch"]) == (0, NAME, torch.__version__)
+
+
+def test_what_holds_the_clock_down_while_commands_run_is_in_the_reading_behind_them_and_in_no_other(monkeypatch):
+    bits = [["idle"]]
+    monkeypatch.setattr(gpu_beside, "_BETWEEN", 0.002)
+    seen = SimpleNamespace(driver=None, read=lambda: {"throttle": list(bits[0]), "processes": []})
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: seen)
+    with gpu_beside.Beside("cuda") as beside:
+        assert beside.read()["throttle"] == ["idle"]
+        bits[0] = ["heat", "sync boost", "power cap"]
+        time.sleep(0.1)
+        bits[0] = ["idle"]
+        time.sleep(0.05)
+        assert beside.read()["throttle"] == ["idle", "power cap", "heat"]
+        assert beside.read()["throttle"] == ["idle"]
+        bits[0] = ["heat"]
+        time.sleep(0.05)
+        assert beside.read()["throttle"] == ["heat"]
+    assert not beside._looking.is_alive()
+
+
+def test_a_gpu_that_tells_no_reasons_is_not_said_to_have_none(monkeypatch):
+    seen = SimpleNamespace(driver=None, read=lambda: {"throttle": None, "processes": None})
+    monkeypatch.setattr(gpu_beside, "_BETWEEN", 0.001)
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: seen)
+    with gpu_beside.Beside("cuda") as beside:
+        time.sleep(0.02)
+        assert beside.read() == {"throttle": None, "processes": None}
+
+
+def test_a_gpu_that_was_held_down_only_while_a_command_ran_leaves_its_round_out(monkeypatch, tmp_path):
+    """The third sample's process says that it runs by a file."""
+    busy = tmp_path / "busy"
+    quiet = {"clock_mhz": 1980, "memory_clock_mhz": 1, "temperature": 40, "power": 1.0, "processes": []}
+    seen = SimpleNamespace(driver=None, read=lambda: {**quiet, "throttle": ["power cap"] if busy.exists() else ["idle"]})
+    monkeypatch.setattr(gpu_beside, "_BETWEEN", 0.005)
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: seen)
+    hot = "n=$(cat count || true)x; echo $n > count; if [ $n = xxxx ]; then touch busy; sleep 0.2; rm busy; fi; echo value 1"
+    found = bench_commands(plan(a=hot))
+    marked = [one["left_out"] for one in found["rounds"] if one["left_out"]]
+    assert marked == ["the GPU was slowed down: power cap"]
+    assert not busy.exists()
+
+
+LISTED = [{"pid": 7, "memory": 1}, {"pid": 8, "memory": None}]
+
+
+@pytest.mark.parametrize(
+    ("later", "counted"),
+    [
+        ([[]], []),
+        ([LISTED[1:], []], []),
+        ([LISTED[:1]], LISTED[:1]),
+        ([[], LISTED], []),
+        ([None], []),
+        ([LISTED], LISTED),
+        ([[LISTED[0], {"pid": 9}]], LISTED[:1]),
+    ],
+    ids=["gone", "gone in turns", "one stays", "another with its number", "no longer told", "both stay", "a new one"],
+)
+def test_a_process_that_the_driver_forgets_within_a_moment_has_ended_and_one_that_stays_is_a_neighbour(monkeypatch, later, counted):
+    lists = [LISTED, *later]
+    monkeypatch.setattr(gpu_beside, "_AGAIN", 0.001)
+    monkeypatch.setattr(gpu_beside, "_LET_GO", 0.05)
+    seen = lambda: {"processes": lists.pop(0) if len(lists) > 1 else lists[0]}  # noqa: E731
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: SimpleNamespace(driver=None, read=seen))
+    assert gpu_beside.Beside("cuda").read()["processes"] == counted
+
+
 def test_the_process_that_looks_makes_nothing_on_the_gpu_and_takes_nobody_there_for_itself(monkeypatch):
-    for name in ("set_device", "Stream", "stream", "synchronize", "empty_cache", "mem_get_info"):
-        monkeypatch.setattr(torch.cuda, name, lambda *given: pytest.fail("computes on the GPU"))
+    for name in ("is_available", "device_count", "get_device_properties", "set_device", "Stream", "stream", "synchronize", "mem_get_info"):
+        monkeypatch.setattr(torch.cuda, name, lambda *given: pytest.fail("asks or computes on the GPU"))
+    told = {"index": 0, "place": {"uuid": "0-1"}, "gpu": {"l2": 1}, "versions": {}}
+    monkeypatch.setattr(gpu_beside, "asked", lambda device: told)
     asked = []
-    monkeypatch.setattr(gpu_card, "watch", lambda given, computes=True: asked.append(computes) or SimpleNamespace(driver=None, read=dict))
-    gpu_card.Beside("cuda").read()
+    monkeypatch.setattr(gpu_beside, "watch", lambda given, computes=True: asked.append(computes) or SimpleNamespace(driver="5", read=dict))
+    beside = gpu_beside.Beside("cuda")
+    assert (beside.read(), beside.facts()["machine"]["gpu"]) == ({}, {"l2": 1, "driver": "5"})
     assert asked == [False]
     assert gpu_around._others([(10**9, 5)], computes=False) == [{"pid": 10**9, "memory": 5}]
     assert gpu_around._others([(os.getpid(), 5)], computes=False) == []

@@ -141,9 +141,13 @@ def test_a_neighbour_on_the_gpu_and_a_gpu_that_is_held_down_leave_rounds_out(mon
         (lambda: plan(arms=("skinny", "skinny")), EvidenceError, "are the same arm"),
         (lambda: plan(arms=("skinny", "cpu")), EvidenceError, "arms of linear on cuda are skinny, blas"),
         (lambda: plan(threads=2), EvidenceError, "on a GPU there are none to choose"),
-        (lambda: plan(Call("linear", 1, 8, 8)), LanewiseError, "what is measured there is linear or quant_linear in f16 or bf16"),
+        (lambda: plan(Call("linear", 1, 8, 8)), LanewiseError, "measured there is linear, quant_linear, grouped_linear in f16 or bf16"),
         (lambda: plan(Call("linear", 17, 8, 8, dtype="f16")), NoKernelError, "m=17"),
-        (lambda: plan(Call("quant_linear", 1, 8, 256, "Q4_K")), LanewiseError, "what is measured there is linear or quant_linear in f16 or bf16"),
+        (
+            lambda: plan(Call("quant_linear", 1, 8, 256, "Q4_K")),
+            LanewiseError,
+            "measured there is linear, quant_linear, grouped_linear in f16 or bf16",
+        ),
     ],
 )
 def test_what_a_gpu_cannot_measure_is_refused_in_words(make, error, words):

@@ -247,7 +247,7 @@ def _only_one(nbytes, what):
         (lambda: plan(Call("quant_linear", 10**9, 10**9, 256, "Q8_0")), DeviceError, "the operands of quant_linear"),
         (lambda: Call("swim", 1, 8, 8), UnknownOpError, "unknown op 'swim'"),
         (lambda: Call("rope", 1, 8, 8), UnknownOpError, "rope is not measured on its own"),
-        (lambda: Call("quant_linear", 1, 8, 8), LanewiseError, "quant_linear has a format"),
+        (lambda: Call("quant_linear", 1, 8, 8), LanewiseError, "quant_linear and grouped_linear have a format"),
         (lambda: Call("linear", 1, 8, 8, "Q4_K"), LanewiseError, "no other op has"),
         (lambda: Call("quant_linear", 1, 8, 8, "Q4_K"), FormatError, "not a whole number of blocks"),
         (lambda: Call("quant_linear", 0, 8, 256, "Q4_K"), ShapeError, "sizes are 1 or more"),
@@ -318,4 +318,4 @@ def test_amounts_count_each_operand_once():
     attended = {"op": "attention", "m": 2, "n": 5, "k": 16, "heads": 4, "kv_heads": 2}
     assert amounts(attended) == (2 * 2 * 5 * 2 * 16 + 2 * 4 * 2 * 4 * 16, 4 * 4 * 16 * (4 + 5))
     assert [phase_of(m) for m in (1, 16, 17)] == ["decode", "decode", "prefill"]
-    assert MEASURED == ("quant_linear", "linear", "attention")
+    assert MEASURED == ("quant_linear", "grouped_linear", "linear", "attention")

@@ -177,7 +177,7 @@ def test_the_list_of_speeds_has_every_format_and_each_shape_with_its_own_m():
     assert {(c.fmt, c.m) for c in calls if (c.n, c.k) == (12288, 4096)} == {("Q4_K", m) for m in (1, 32, 512, 2048)}
     assert {(c.fmt, c.m, c.n) for c in calls if c.n > 20000} == {("Q6_K", 1, 151936), ("Q4_K", 1, 24576)}
     assert {c.m for c in calls if c.fmt == "IQ4_NL"} == {1, 4, 8}
-    assert len({name_of(call) for call in calls}) == len(calls) == 42
+    assert len({name_of(call) for call in calls}) == len(calls) == 45
     assert [str(c) for c in quantized_calls(("q8_0",), ((16, 32),), (7,), "fp16")] == ["quant_linear m=7 n=16 k=32 Q8_0 f16"]
 
 

@@ -85,11 +85,11 @@ def test_a_wrong_result_is_not_kept_and_what_cannot_run_is_said(monkeypatch):
     assert f"Q4_K m=1 32x512: {BROKEN}: RuntimeError: out of resource: registers" in notes
 
 
-def test_all_cuts_are_tried_at_the_smallest_m_and_the_best_with_every_number_of_tokens_at_others():
+def test_all_cuts_are_tried_at_one_token_and_at_the_next_m_and_the_best_with_every_number_of_tokens_at_others():
     one = Quantized(None, ROW, ("Q4_K",), (1, 4, 16), "bf16")
-    first, more = TuneProblem("Q4_K", 1, *SHAPE), TuneProblem("Q4_K", 16, *SHAPE)
-    assert (one.explored(first), one.explored(more)) == ([FAST, SLOW], [])
-    assert one.rest(more, {first: {FAST: 1.0, SLOW: 2.0}}) == [FAST, SLOW, WIDE]
+    alone, first, more = (TuneProblem("Q4_K", m, *SHAPE) for m in (1, 4, 16))
+    assert (one.explored(alone), one.explored(first), one.explored(more)) == ([FAST, SLOW], [FAST, SLOW], [])
+    assert one.rest(more, {alone: {SLOW: 1.0}, first: {FAST: 1.0, SLOW: 2.0}}) == [FAST, SLOW, WIDE]
     assert one.rest(more, {first: {SLOW: 2.0}}) == [SLOW]
     assert one.rest(more, {}) == [FAST, SLOW, WIDE, HUGE]
 

@@ -62,6 +62,7 @@ def test_documents_are_checked_one_or_many(run, tmp_path):
         (["verify", "RUN", "page.md"], "documents follow --docs"),
         (["verify", "RUN", "--docs", "gone.md"], "no such document"),
         (["verify", "RUN", "--repo", "/"], "not a git checkout"),
+        (["verify", "RUN", "--run-commits"], "--run-commits needs --repo"),
         (["show", "RUN", "--html", "/no/such/folder/x.html"], "cannot be written"),
         (["compare", "RUN", str(RECORD)], "two of a kind"),
     ],

@@ -6,8 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support.bundles import good, written
+from support.bundles import good, good_command, one_process, refigured, written
 
+from lanewise.bench.manifest import digest
 from lanewise.errors import EvidenceError
 from lanewise.evidence import CODES, check_documents, open_bundle, verify
 from lanewise.evidence.marks import agrees, find_marks, find_rows
@@ -120,6 +121,61 @@ def test_a_prompts_speed_is_no_decode_speed(found):
     mark = f"579.5 tok/s<!-- evidence: {NAME}.phases.pp512.rate.median -->"
     assert found(f"A prompt is read at {mark}.") == []
     assert found(f"Decode runs at {mark}.") == [("range", "page.md:1")]
+
+
+@pytest.fixture
+def asked_otherwise(tmp_path):
+    """A bundle of two commands, b of which was asked something else; and what is found in a document about it."""
+
+    def check(text, prompt=b"another prompt"):
+        manifest = good_command()
+        one_process(manifest, "b", prompt=digest(prompt))
+        bundle = open_bundle(written(tmp_path / "ab", refigured(manifest)))
+        (tmp_path / "page.md").write_text(text)
+        return [(reason.code, reason.where) for reason in verify(bundle, documents=[tmp_path / "page.md"])]
+
+    return check
+
+
+ABOUT_TWO_COMMANDS = {
+    "better": "Arm a is better: it takes 1.001<!-- evidence: ab.a.value --> s.",
+    "slower": "Arm b is slower than 1.001<!-- evidence: ab.a.value --> s.",
+    "a ratio": "The ratio is 1.40<!-- evidence: ab.ratio.median -->.",
+    "an end of a ratio": "The ratio is 1.39<!-- evidence: ab.ratio.low --> at the least.",
+    "the verdict": "So a is better<!-- evidence: ab.verdict -->.",
+    "a row": "| a | b |\n|---|---|\n| faster | bench/records/ab |",
+    "a sentence": "It was quiet. By bench/records/ab a is better.",
+}
+
+
+@pytest.mark.parametrize("text", ABOUT_TWO_COMMANDS.values(), ids=ABOUT_TWO_COMMANDS)
+def test_nothing_is_compared_of_arms_that_were_asked_different_things(asked_otherwise, text):
+    assert asked_otherwise(text, b"prompt") == []
+    assert {code for code, _ in asked_otherwise(text)} == {"claim"}
+
+
+def test_a_ratio_in_a_row_is_no_figure_of_arms_that_were_asked_different_things_and_a_value_is(asked_otherwise):
+    row = "| arm | what | from |\n|---|---|---|\n| a | {} | bench/records/ab |"
+    assert asked_otherwise(row.format("1.399"), b"prompt") == []
+    assert asked_otherwise(row.format("1.399")) == [("quote", "page.md:3")]
+    assert asked_otherwise(row.format("1.001")) == []
+
+
+def test_a_phase_that_no_process_of_a_command_had_is_beyond_what_was_measured(tmp_path):
+    manifest = good_command()
+    for name in "ab":
+        one_process(manifest, name, phases=["decode"])
+    bundle = open_bundle(written(tmp_path / "ab", refigured(manifest)))
+    for phase, code in (("decode", set()), ("prefill", {"range"})):
+        (tmp_path / "page.md").write_text(f"In {phase} it takes 1.001<!-- evidence: ab.a.value --> s.\n")
+        assert {reason.code for reason in verify(bundle, documents=[tmp_path / "page.md"])} == code
+
+
+@pytest.mark.parametrize(
+    ("words", "codes"), [("a is faster", []), ("x86-64-v3 is faster", [("claim", "page.md:1")]), ("both are equally fast", [("claim", "page.md:1")])]
+)
+def test_a_sentence_that_names_a_record_claims_only_what_its_verdict_says(found, words, codes):
+    assert found(f"As bench/records/run.1 has it, {words}. That is no slower than anything.") == codes
 
 
 TABLE = """

@@ -9,6 +9,7 @@ import test_evidence_leaves as leaves
 from support.bundles import changed, good, written
 from support.gpu_bundles import COMPILED, good_gpu
 
+from lanewise import launched
 from lanewise.bench import gpu_code, stats
 from lanewise.bench import manifest as schema
 from lanewise.bench.manifest import digest
@@ -277,8 +278,8 @@ def compiled():
 
 def measured_with(compiled):
     manifest = copy.deepcopy(GOOD)
-    manifest["arms"]["a"]["spec"]["compiled"] = json.loads(json.dumps([gpu_code.described(compiled)]))
-    manifest["arms"]["a"]["artifact"] = gpu_code.artifact([compiled])
+    manifest["arms"]["a"]["spec"]["compiled"] = json.loads(json.dumps([launched.described(compiled)]))
+    manifest["arms"]["a"]["artifact"] = launched.artifact([compiled])
     return manifest
 
 
@@ -344,9 +345,9 @@ def test_the_hash_knows_no_path_no_line_and_no_debugger(compiled):
     code = compiled.asm["ptx"]
     moved = code.replace(".loc\t1 ", ".loc\t2 ").replace("gpu_kernel.py", "elsewhere.py").replace(".version 8", ".version 9")
     assert moved != code
-    assert gpu_code.plain(moved) == gpu_code.plain(code)
-    assert "gpu_kernel" not in gpu_code.plain(code)
-    assert gpu_code.plain(code.replace("st.global", "st.shared")) != gpu_code.plain(code)
+    assert launched.plain(moved) == launched.plain(code)
+    assert "gpu_kernel" not in launched.plain(code)
+    assert launched.plain(code.replace("st.global", "st.shared")) != launched.plain(code)
 
 
 def test_a_constant_that_is_no_constant_is_refused():

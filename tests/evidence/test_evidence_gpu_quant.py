@@ -44,6 +44,7 @@ def launched(config, m=1, w=None):
 
 
 WHOLE, SPLIT = launched(QuantConfig("tiles", 4, 1, 8)), launched(QuantConfig("tiles", 2, 1, 8, 2))
+EIGHT = launched(QuantConfig("tiles", 4, 1, 8), 3)
 DEQUANTIZE = launched(None)
 QUANT = Made("quant", "quant_gemv", "gpu", "1", WHOLE)
 ARMS = {
@@ -101,11 +102,10 @@ def another_group(m):
 
 
 def a_shorter_k(m):
-    constant(m, "BLOCKS", 2)
+    constant(m, "TILES", 0)
 
 
 def fewer_tiles_than_k_has(m):
-    constant(m, "BLOCKS", 0)
     constant(m, "W", 1)
 
 
@@ -210,10 +210,11 @@ def test_the_kernels_are_compiled_again_where_no_gpu_is(monkeypatch, tmp_path):
     assert [reason.code for reason in check_recompiled(manifest)] == ["artifact"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("TOKENS", 10**6), ("AHEAD", 17), ("W", 16), ("STRANDS", 9), ("TOKENS", -1)])
+@pytest.mark.parametrize(("name", "value"), [("PARTS", 10**6), ("AHEAD", 17), ("W", 16), ("STRANDS", 9), ("PARTS", -1)])
 def test_a_quantized_kernel_whose_compiling_would_not_end_is_not_compiled(monkeypatch, name, value):
     monkeypatch.setattr("lanewise.evidence.recompile.compiled_again", lambda *given: pytest.fail("compiled"))
     manifest = copy.deepcopy(GOOD)
+    manifest["arms"]["a"]["spec"]["compiled"] = copy.deepcopy(EIGHT)
     manifest["versions"]["triton"] = triton.__version__
     constant(manifest, name, value)
     (reason,) = check_recompiled(manifest)
@@ -223,8 +224,9 @@ def test_a_quantized_kernel_whose_compiling_would_not_end_is_not_compiled(monkey
 def test_many_tokens_that_meet_many_tiles_are_not_compiled(monkeypatch):
     monkeypatch.setattr("lanewise.evidence.recompile.compiled_again", lambda *given: pytest.fail("compiled"))
     manifest = copy.deepcopy(GOOD)
+    manifest["arms"]["a"]["spec"]["compiled"] = copy.deepcopy(EIGHT)
     manifest["versions"]["triton"] = triton.__version__
-    constant(manifest, "TOKENS", 64)
+    constant(manifest, "PARTS", 8)
     constant(manifest, "AHEAD", 16)
     (reason,) = check_recompiled(manifest)
     assert "1024 tokens and tiles in one program" in reason.found

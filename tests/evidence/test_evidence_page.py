@@ -104,6 +104,22 @@ def test_charts_stay_inside_their_frame(tmp_path, ratio):
     assert text.count('class="one"') == 2
 
 
+def test_a_figure_that_was_made_up_is_drawn_where_it_claims_to_be(tmp_path):
+    manifest = good()
+    manifest["figures"]["ratio"]["median"] *= 3
+    text = page(opened(tmp_path, manifest))
+    (place,) = re.findall(r'class="effect" cx="([\d.]+)" cy="[\d.]+" r="6"', text)
+    assert 92 < float(place) < 720 - 24
+
+
+def test_arms_stand_beside_each_other_and_words_are_not_cut_at_their_hyphens(tmp_path):
+    text = page(opened(tmp_path, good_command()))
+    assert "<tr><th>arm</th><th>a</th><th>b</th></tr>" in text
+    assert "<td>echo 1.0 s</td><td>echo 1.4 s</td>" in text
+    assert '<span class="whole">--lower-is-better</span>' in text
+    assert "matmul_Q8_0 on cpu" in text
+
+
 def test_two_runs_that_agree_say_so_and_what_differed(tmp_path):
     later = copy.deepcopy(good())
     later["commit"]["id"] = "f" * 40

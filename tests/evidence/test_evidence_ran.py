@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from support.bundles import PROCESS, good_command, refigured, without_witness, witnessed_again, written
+from support.bundles import OPS, PROCESS, good_command, one_process, refigured, sampled, without_witness, witnessed_again, written
 
 from lanewise.bench.manifest import digest
 from lanewise.bench.process import NO_WITNESS
@@ -12,15 +12,10 @@ from lanewise.evidence.documents import check_documents
 from lanewise.evidence.page import page
 
 OTHER = digest(b"other tokens")
-OPS = {"device": "NVIDIA H200", "isa": None, "threads": None, "code": None, "prompt": None, "kernels": ["skinny"], "phases": []}
 
 
 def codes(tmp_path, manifest):
     return {reason.code for reason in verify(open_bundle(written(tmp_path / "run", manifest)))}
-
-
-def sampled(m, arm="ab"):
-    return [s for one in m["rounds"] for s in (*one["samples"], *one["control"]) if s["arm"] in arm]
 
 
 def of_first_version(manifest):
@@ -84,11 +79,6 @@ def test_a_bundle_of_the_first_version_is_still_read_and_claims_no_more(tmp_path
     manifest = of_first_version(good_command())
     assert codes(tmp_path, manifest) == set()
     assert "token-exact" not in page(open_bundle(tmp_path / "run"))
-
-
-def one_process(m, arm, **fields):
-    m["arms"][arm]["witness"] = [{**PROCESS[arm], **fields}]
-    witnessed_again(m)
 
 
 def a_witness_of_something_else(m):
@@ -245,7 +235,7 @@ def test_prompts_that_only_one_arm_witnessed_are_not_other_prompts(tmp_path):
 def test_a_switch_that_a_process_of_ops_does_not_know_is_not_asked_of_it(tmp_path):
     manifest = refigured(without_witness(good_command()))
     for name, isa in (("a", "x86-64-v3"), ("b", "x86-64-v2")):
-        one_process(manifest, name, **OPS | {"kernels": [f"kernel_{name}"]})
+        one_process(manifest, name, **OPS | {"code": digest(name.encode())})
         manifest["arms"][name]["spec"]["env"] = {"LANEWISE_CPU_ISA": isa}
     assert "switch" not in codes(tmp_path, manifest)
 

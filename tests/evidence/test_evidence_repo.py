@@ -3,12 +3,13 @@
 import subprocess
 
 import pytest
-from support.bundles import ARMS, CALL, good, good_command, refigured, without_witness, witnessed_again, written
+from support.bundles import ARMS, CALL, COMPILERS, OPS, good, good_command, refigured, sampled, without_witness, witnessed_again, written
 
 from lanewise.bench.cpu_call import kernels_of
 from lanewise.bench.manifest import digest, sources
 from lanewise.errors import EvidenceError
-from lanewise.evidence import open_bundle, recompile, verify
+from lanewise.evidence import elsewhere, open_bundle, recompile, verify
+from lanewise.evidence.repo import Repo
 from lanewise.kernels.cpu.compile import compile_object
 from lanewise.kernels.cpu.isa import ISAS
 from lanewise.witness import package_digest
@@ -52,11 +53,27 @@ def at(repo, manifest=None):
     made["commit"]["id"] = git(repo, "rev-parse", "HEAD")
     made["sources"] = sources(repo / "lanewise")
     if made["kind"] == "command":
+        for arm in made["arms"].values():
+            arm["witness"] = [{**one, "code": code_of(one["kernels"], one["isa"])} for one in arm["witness"]]
         packaged(made, package_digest(made["sources"]))
     for arm in made["arms"].values():
         if made["kind"] == "kernel":
-            code = b"".join(f"{kernel.name} for {arm['witness']['isa']}".encode() for kernel in kernels_of(CALL))
-            arm["artifact"] = digest(code)
+            arm["artifact"] = code_of([kernel.name for kernel in kernels_of(CALL)], arm["witness"]["isa"])
+    return made
+
+
+def code_of(names, isa):
+    """The hash of what the compiler that stands in makes of kernels."""
+    return digest("".join(f"{name} for {isa}" for name in names).encode())
+
+
+def at_commit(repo, made, name):
+    """An arm is the checkout's commit, and the last one that the question names."""
+    commit, files = git(repo, "rev-parse", "HEAD"), git(repo, "ls-tree", "-r", "--full-tree", "HEAD")
+    arm = made["arms"][name]
+    arm["spec"]["commit"], arm["artifact"] = commit, digest(files.encode())
+    arm["label"] += f" at {commit[:12]}"
+    made["question"] = made["question"].removesuffix("?") + f" at {commit[:12]}?"
     return made
 
 
@@ -155,6 +172,16 @@ def test_machine_code_that_compiling_does_not_give_now_is_refused(tmp_path, repo
     assert (reason.code, "llvm 1.0 there" in reason.found) == ("recompile", True)
 
 
+def test_machine_code_of_a_command_that_compiling_does_not_give_now_is_refused_with_every_hash_made_again(tmp_path, repo, monkeypatch):
+    monkeypatch.setattr(recompile, "versions", lambda: COMPILERS)
+    manifest = at(repo, good_command())
+    manifest["arms"]["b"]["witness"][0]["code"] = digest(b"another kernel")
+    witnessed_again(manifest)
+    (reason,) = reasons(tmp_path, refigured(manifest), repo)
+    assert (reason.code, reason.where, reason.found) == ("artifact", "arms.b.witness[0].code", digest(b"another kernel"))
+    assert verify(open_bundle(tmp_path / "run")) == []  # without a checkout nothing is compiled
+
+
 def test_the_compiler_itself_gives_the_hash_that_a_run_wrote(tmp_path, repo, monkeypatch):
     stand_in, real = recompile.compile_object, ISAS[ARMS["b"]]
     monkeypatch.setattr(recompile, "compile_object", lambda kernel, isa: (compile_object if isa == real else stand_in)(kernel, isa))
@@ -176,21 +203,90 @@ def test_inputs_too_large_to_draw_again_are_not_drawn(tmp_path, repo):
     assert {"recompile", "problem"} <= codes(tmp_path, refigured(manifest), repo)
 
 
-def test_an_arm_that_is_a_commit_has_the_files_of_that_commit(tmp_path, repo):
-    manifest = at(repo, good_command())
-    commit, files = git(repo, "rev-parse", "HEAD"), git(repo, "ls-tree", "-r", "--full-tree", "HEAD")
+def test_an_arm_that_is_a_commit_has_the_files_version_and_code_of_that_commit(tmp_path, repo, monkeypatch):
+    manifest = at_commit(repo, at(repo, good_command()), "b")
     arm = manifest["arms"]["b"]
-    arm["spec"]["commit"], arm["artifact"] = commit, digest(files.encode())
-    arm["label"] += f" at {commit[:12]}"
-    manifest["question"] = manifest["question"].removesuffix("?") + f" at {commit[:12]}?"
     assert codes(tmp_path, manifest, repo) == set()
     packaged(manifest, digest(b"another package"), "b")
     assert codes(tmp_path, manifest, repo) == {"source"}
     packaged(manifest, package_digest(manifest["sources"]), "b")
+    monkeypatch.setattr(recompile, "versions", lambda: COMPILERS)
+    ran, others = arm["witness"], recompile.sources
+    arm["witness"] = [{**one, "code": digest(b"another kernel")} for one in ran]
+    witnessed_again(manifest)
+    (reason,) = reasons(tmp_path, manifest, repo)
+    assert (reason.code, reason.where, "only its own Lanewise compiles; --run-commits" in reason.expected) == (
+        "recompile",
+        "arms.b.witness[0].code",
+        True,
+    )
+    monkeypatch.setattr(recompile, "sources", lambda: sources(repo / "lanewise"))
+    assert codes(tmp_path, manifest, repo) == {"artifact"}
+    monkeypatch.setattr(recompile, "sources", others)
+    arm["witness"] = [{**one, "lanewise": "9.9"} for one in ran]
+    witnessed_again(manifest)
+    assert codes(tmp_path, manifest, repo) == {"versions"}
+    arm["witness"] = ran
+    witnessed_again(manifest)
     arm["artifact"] = digest(b"other files")
     assert codes(tmp_path, manifest, repo) == {"artifact"}
     arm["spec"]["commit"] = "--help"
     assert "commit" in codes(tmp_path, manifest, repo)
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_a_commit_that_tells_the_code_of_gpu_kernels_has_it_in_its_arm(tmp_path, repo, tells):
+    if tells:
+        (repo / "lanewise/launched.py").write_text("z = 1\n")
+        git(repo, "add", ".")
+        git(repo, "commit", "--quiet", "-m", "tells it")
+    manifest = at_commit(repo, at(repo, good_command()), "b")
+    bare = {field: value for field, value in OPS.items() if field not in ("compiler", "compiled")} | {"isa": None, "code": None}
+    manifest["arms"]["b"]["witness"] = [{"lanewise": "0.1.0", "package": package_digest(manifest["sources"]), **bare}]
+    for sample in sampled(manifest, "b"):
+        sample["output"] = None
+    manifest["arms"]["b"]["output"] = None
+    witnessed_again(manifest)
+    assert codes(tmp_path, refigured(manifest), repo) == ({"witness"} if tells else set())
+
+
+ITS_OWN = """
+from collections import namedtuple
+Reason = namedtuple("Reason", "code where expected found")
+def code_of_process(where, process, versions):
+    assert versions["lanewise"] == "0.1.0"
+    return None if process["code"] == "%s" else Reason("%s", where + ".code", "its own", "another")
+"""
+
+
+@pytest.mark.parametrize(
+    ("written_there", "code", "given"),
+    [(ITS_OWN % ("1" * 64, "artifact"), "1", set()), (ITS_OWN % ("1" * 64, "artifact"), "2", {"artifact"}), (None, "1", {"recompile"})],
+    ids=["its own code", "another code", "a commit that cannot say"],
+)
+def test_an_arm_that_is_a_commit_with_other_kernels_is_compiled_by_its_own_lanewise_where_that_is_wanted(tmp_path, repo, written_there, code, given):
+    if written_there:
+        (repo / "lanewise/evidence").mkdir()
+        (repo / "lanewise/evidence/__init__.py").touch()
+        (repo / "lanewise/evidence/recompile.py").write_text(written_there)
+        git(repo, "add", ".")
+        git(repo, "commit", "--quiet", "-m", "says it")
+    manifest = at_commit(repo, at(repo, good_command()), "b")
+    arm = manifest["arms"]["b"]
+    arm["witness"][0]["code"] = code * 64
+    witnessed_again(manifest)
+    bundle = open_bundle(written(tmp_path / "run", manifest))
+    assert {reason.code for reason in verify(bundle, repo, run_commits=True)} == given
+    assert {reason.code for reason in verify(bundle, repo)} == {"recompile"}
+
+
+def test_a_reason_of_another_commit_that_is_none_here_is_refused(tmp_path, repo):
+    (repo / "lanewise/evidence").mkdir()
+    (repo / "lanewise/evidence/recompile.py").write_text(ITS_OWN % ("1" * 64, "nonsense"))
+    git(repo, "add", ".")
+    git(repo, "commit", "--quiet", "-m", "says it")
+    with pytest.raises(EvidenceError, match="gives a reason 'nonsense'"):
+        elsewhere.asked_of(git(repo, "rev-parse", "HEAD"), Repo(repo), "here", {"code": "2"}, {"lanewise": "0.1.0"})
 
 
 def test_a_command_that_runs_lanewise_is_stale_when_any_of_it_changed(tmp_path, repo):

@@ -1,4 +1,4 @@
-"""`nn.QuantLinear`: a layer with packed weights, its state, and what it refuses."""
+"""`nn.QuantLinear` and `nn.QuantExperts`: layers with packed weights, their state, and what they refuse."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from lanewise.integrations import quantized
 from lanewise.kernels.gpu.quant_pack import pack, unpack
 
 M, N, K = 3, 5, 256
-pytestmark = pytest.mark.filterwarnings("ignore:quant_linear expands")
+pytestmark = [pytest.mark.filterwarnings(f"ignore:{op} expands") for op in ("quant_linear", "grouped_linear")]
 
 
 def test_it_computes_what_the_op_does_and_promises_that_its_weights_rest(monkeypatch):
@@ -98,3 +98,60 @@ def test_the_bias_of_a_layer_that_was_trained_does_not_ask_for_a_gradient():
 def test_rows_that_are_none_are_refused_in_words(given, error, words):
     with pytest.raises(error, match=words):
         nn.QuantLinear(*given)
+
+
+EXPERTS, IDS = 3, torch.tensor([[2, 0], [0, 0]])
+
+
+def experts_of(fmt, rows, seed=0):
+    return torch.stack([raw_of(fmt, rows, K, seed + one) for one in range(EXPERTS)])
+
+
+def test_experts_compute_what_the_op_does_and_promise_that_they_rest(monkeypatch):
+    said, real = [], ops.grouped_linear
+    monkeypatch.setattr(quantized.ops, "grouped_linear", lambda *a, **named: said.append(named) or real(*a, **named))
+    x, weights = torch.randn(2, K), torch.rand(2, 2)
+    for gated in (False, True):
+        raw = experts_of("Q4_K", 2 * N)
+        layer = nn.QuantExperts(raw, "q4_k", gated=gated)
+        for given in ((x, IDS), (x, IDS, weights), (x[:, None].expand(2, 2, K), IDS, weights)):
+            assert torch.equal(layer(*given), real(given[0], pack(raw, "Q4_K", gated), *given[1:]))
+        assert layer(x, IDS).shape == (2, 2, layer.out_features)
+        assert torch.equal(unpack(layer.weight), raw)
+        with pytest.raises(ShapeError, match="expert ids run from 1 to 3; there are experts 0 to 2"):
+            layer(x, IDS + 1)
+        assert layer(x, IDS + 1, check=False).isnan().any(2).tolist() == [[True, False], [False, False]]
+    assert {named["constant_w"] for named in said} == {True}
+    assert str(layer) == "QuantExperts(experts=3, in_features=256, out_features=5, format=Q4_K, gated=True)"
+
+
+def test_experts_are_a_layer_of_torch():
+    layer = nn.QuantExperts(experts_of("Q8_0", N), "Q8_0")
+    x, weights = torch.randn(2, K, requires_grad=True), torch.rand(2, 2, requires_grad=True)
+    assert [*layer.parameters()] == []
+    layer(x, IDS, weights).sum().backward()
+    assert (x.grad.shape, weights.grad.shape) == (x.shape, weights.shape)
+    with torch.no_grad():
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(x, IDS), layer(x, IDS))
+
+
+def test_state_of_experts_becomes_that_of_others_and_of_nothing_else(tmp_path):
+    layer, other = (nn.QuantExperts(experts_of("Q6_K", N, seed), "Q6_K") for seed in (0, 7))
+    x = torch.randn(2, K)
+    assert not torch.equal(other(x, IDS), layer(x, IDS))
+    torch.save(layer.state_dict(), tmp_path / "state.pt")
+    other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+    assert torch.equal(other(x, IDS), layer(x, IDS))
+    for changed in (nn.QuantExperts(experts_of("Q6_K", 2 * N), "Q6_K", gated=True), nn.QuantLinear(raw_of("Q6_K", N, K), "Q6_K")):
+        before = changed.tiles.clone()
+        with pytest.raises(FormatError, match=r"the state is of a layer with {'experts': 3"):
+            changed.load_state_dict(layer.state_dict())
+        assert torch.equal(changed.tiles, before)
+
+
+def test_rows_that_are_no_experts_are_refused():
+    with pytest.raises(ShapeError, match=r"raw is uint8 \[5, 144\]; experts have \[experts, rows, row_bytes\]"):
+        nn.QuantExperts(raw_of("Q4_K", N, K), "Q4_K")
+    with pytest.raises(FormatError, match="has no layout for GPUs"):
+        nn.QuantExperts(experts_of("Q4_K", N), "Q9")

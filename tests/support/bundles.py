@@ -25,13 +25,20 @@ READ_BYTES = 1 << 20  # what a probe of a cache as small as that reads: one chun
 BEGAN = datetime(2026, 11, 30, 12, tzinfo=UTC)
 FLAGS = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni"
 ARMS = {"a": "x86-64-v4+vnni", "b": "x86-64-v3"}
+COMPILERS = {"llvmlite": "0.50.0", "llvm": "22.1.0"}
 SOURCES = {"lanewise/__init__.py": digest(b"0"), "lanewise/kernels/cpu/emit.py": digest(b"1")}
 PROCESS = {
     name: {
         "lanewise": "0.1.0", "package": package_digest(SOURCES), "device": "cpu", "isa": isa, "threads": 2,
         "code": digest(f"code of {name}".encode()), "prompt": digest(b"prompt"), "kernels": ["matmul_Q8_0"], "phases": ["decode", "prefill"],
+        "compiler": dict(COMPILERS),
     }
     for name, isa in ARMS.items()
+}  # fmt: skip
+# Of a process that called ops on a GPU.
+OPS = {
+    "device": "NVIDIA H200", "isa": "sm_90", "threads": None, "code": digest(b"ptx"), "prompt": None, "kernels": ["skinny"], "phases": [],
+    "compiler": {"triton": "3.6.0"}, "compiled": [{"function": "lanewise.kernels.gpu.lanes:_skinny"}],
 }  # fmt: skip
 SHELL = {"a": "echo 1.0 s", "b": "echo 1.4 s"}
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -72,7 +79,7 @@ def good_command() -> dict[str, Any]:
         "--timeout",
         "600",
     ]
-    plan = _plan() | {"metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0, "output": None, "device": "cpu"}
+    plan = _plan() | {"warmup": 1, "metric": r"([\d.]+) s", "better": "lower", "timeout": 600.0, "output": None, "device": "cpu"}
     command += ["--file", "prompt.txt"]
     inputs = {"declared": ["prompt.txt"], "files": {"prompt.txt": {"bytes": 9, "sha256": digest(b"?"), "after": digest(b"?")}}}
     question = f"Which gives the lower {plan['metric']}: {SHELL['a']} or {SHELL['b']}?"
@@ -100,6 +107,17 @@ def witnessed_again(manifest: dict[str, Any]) -> None:
         for sample in (*one["samples"], *one["control"]):
             witness = manifest["arms"][sample["arm"]]["witness"]
             sample["witness"] = None if witness == NO_WITNESS else digest_of(witness)
+
+
+def one_process(manifest: dict[str, Any], arm: str, **fields: Any) -> None:
+    """The one process of an arm with other fields, and the hash of it in every sample."""
+    manifest["arms"][arm]["witness"] = [{**PROCESS[arm], **fields}]
+    witnessed_again(manifest)
+
+
+def sampled(manifest: dict[str, Any], arms: str = "ab") -> list[dict[str, Any]]:
+    """Every sample and control of those arms."""
+    return [s for one in manifest["rounds"] for s in (*one["samples"], *one["control"]) if s["arm"] in arms]
 
 
 def without_witness(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -230,7 +248,7 @@ def _whole(kind: str, question: str, command: list[str], plan: Any, problem: Any
         "ended": (BEGAN + timedelta(seconds=2 * len(rounds) + 3)).isoformat(),
         "commit": {"id": COMMIT, "dirty": False},
         "sources": SOURCES,
-        "versions": {"lanewise": "0.1.0", "python": "3.11.7", "numpy": "2.3.5", "llvmlite": "0.50.0", "llvm": "22.1.0"},
+        "versions": {"lanewise": "0.1.0", "python": "3.11.7", "numpy": "2.3.5", **COMPILERS},
         "settings": {"LANEWISE_CPU_ISA": None, "LANEWISE_THREADS": None},
         "machine": {
             "cpu": "A processor", "flags": FLAGS, "row": "x86-64-v4+vnni", "logical_cores": 2, "usable_cores": 2, "last_level_cache": CACHE,

@@ -15,12 +15,15 @@ import torch
 
 from lanewise import dispatch
 from lanewise.bench import replay
+from lanewise.bench.gpu_card import answer
 from lanewise.kernels.gpu.quant_expand import expand
+from lanewise.kernels.gpu.quant_pack import QuantWeight
 from lanewise.prove.quant_exact import quantized as quantized_x
 from support.gpu_bundles import DRIVER, NAME, ROW
 
 CACHE = 1 << 16
 CALL_SECONDS = {"skinny": 4e-6, "blas": 6e-6, "other": 5e-6, "quant_gemv": 4e-6, "quant_gemm": 9e-6, "quant_blas": 12e-6}
+CALL_SECONDS["grouped_quant"] = 4e-6
 
 
 class Log(list[str]):
@@ -50,7 +53,7 @@ class Graph:
         assert not LOG.capturing
         LOG.append("replay")
         for y, x, w in self.last[-1:]:
-            y.copy_(x @ w.T)
+            y.copy_((x @ w.T).reshape(y.shape))
         until = time.perf_counter() + self.cost
         while time.perf_counter() < until:
             pass
@@ -82,7 +85,7 @@ def keep_time(patch: pytest.MonkeyPatch) -> None:
     def replay_at_once(self: Graph) -> None:
         LOG.append("replay")
         for y, x, w in self.last[-1:]:
-            y.copy_(x @ w.T)
+            y.copy_((x @ w.T).reshape(y.shape))
         now[0] += self.cost
 
     def record(self: Event, stream: Any = None) -> None:
@@ -138,7 +141,8 @@ def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, A
         patch.setattr(torch.cuda, name, value)
     for module in ("cuda", "tune"):
         patch.setattr(f"lanewise.bench.{module}.Gpu", Gpu)
-    for module in ("cuda", "gpu_card"):
+    patch.setattr("lanewise.bench.gpu_beside.asked", answer)
+    for module in ("cuda", "gpu_beside"):
         patch.setattr(f"lanewise.bench.{module}.watch", lambda given, computes=True: SimpleNamespace(driver=DRIVER, read=lambda: dict(quiet)))
     patch.setattr("lanewise.kernels.gpu.device.named", lambda device: (ROW.name, NAME))
     patch.setattr("lanewise.bench.gpu_probes.read_all", lambda *args: None)
@@ -165,9 +169,15 @@ def install(patch: pytest.MonkeyPatch, kernels: list[Any], readings: dict[str, A
 
         return run
 
+    def experts(x: Any, w: Any, ids: Any, *rest: Any, **named: Any) -> Any:
+        ran[:] = kernels
+        return _routed(x, w, ids)
+
     patch.setattr("lanewise.bench.cuda.recorded", recorded)
-    bodies = {"skinny": skinny, "blas": blas} | {name: quantized(name) for name in ("quant_gemv", "quant_gemm", "quant_blas")}
-    for op in ("linear", "quant_linear"):
+    bodies = {"skinny": skinny, "blas": blas, "grouped_quant": experts} | {
+        name: quantized(name) for name in ("quant_gemv", "quant_gemm", "quant_blas")
+    }
+    for op in ("linear", "quant_linear", "grouped_linear"):
         row = [replace(kernel, run=bodies[kernel.name]) if kernel.name in bodies else kernel for kernel in dispatch.kernels(op)]
         patch.setitem(dispatch._REGISTRY, op, row)
     patch.setattr("lanewise.bench.gpu_operands.act_quant", lambda x, kind, **named: x)
@@ -192,6 +202,16 @@ def _definition(name: str, x: Any, w: Any) -> tuple[Any, Any]:
         operands = (rounded, expand(w, torch.float64)) if key[0] else (x, expand(w, x.dtype))
         _DEFINED[key] = operands, x, w  # which stay, so that no other has their address
     return _DEFINED[key][0]
+
+
+def _routed(x: Any, w: Any, ids: Any, seconds: float | None = None) -> Any:
+    """Experts side by side as one weight, and of each pair's x what is not its expert's nought: a product like the others."""
+    flat = ids.flatten().long()
+    one = QuantWeight(w.format, w.n, w.k, False, w.tiles[0])
+    wide = torch.zeros(len(flat), w.experts, w.k, dtype=torch.float64)
+    wide[torch.arange(len(flat)), flat] = _definition("quant_gemv", x, one)[0][torch.arange(len(flat)) // ids.shape[1]]
+    every = expand(w, torch.float64).permute(1, 0, 2).flatten(1)
+    return _product("grouped_quant", wide.flatten(1), every, seconds).reshape(*ids.shape, w.n)
 
 
 def _product(name: str, x: Any, w: Any, seconds: float | None = None) -> Any:

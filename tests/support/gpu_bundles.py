@@ -9,7 +9,6 @@ from lanewise.bench.limits import FLOAT_SIZE, FLOAT_TURNS, READ_TURNS, gpu_probe
 from lanewise.bench.manifest import digest
 from lanewise.bench.problem import Call, question
 from lanewise.bench.stats import figures, rounds_for
-from lanewise.formats import FORMATS
 from support import bundles
 from support.bundles import PAIRS, SEED
 
@@ -52,11 +51,12 @@ def good_gpu(
     """busy, neighbour, slow: rounds in which the host was busy, which counts, and rounds in which the GPU was shared or held down, which do not."""
     numbers = range(rounds_for(PAIRS) + len({*neighbour, *slow}))
     rounds = [_round(number, busy, neighbour, slow) for number in numbers]
-    size = call.n * FORMATS[call.weights].row_bytes(call.k)
+    size = call.read_bytes
     sizes = [f"--{name}" if i == 0 else str(getattr(call, name)) for name in ("m", "n", "k") for i in range(2)]
     types = (["--format", call.fmt] if call.fmt else []) + ["--dtype", call.dtype]
     labels = (made[0].label, made[1].label)
     command = ["lanewise", "bench", "kernel", call.op, *sizes, *types, "--ab", ",".join(labels)]
+    command += ["--experts", str(call.experts), "--top", str(call.top)] if call.experts else []
     command += ["--device", "cuda", "--pairs", str(PAIRS), "--seed", str(SEED), "--sample-ms", "2"]
     plan = bundles._plan() | {"rule": dict(GPU_RULE), "min_seconds": 0.002, "buffers_bytes": COPIES * size, "residency": "cold", "threads": 1}
     inputs = {"seed": SEED, "sha256": {name: digest(array.tobytes()) for name, array in call.inputs(SEED).items()}}

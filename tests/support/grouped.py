@@ -52,6 +52,7 @@ class Case:
     ahead: int = 2
     step: int = 1
     long: bool = False
+    looped: bool = False  # as a long k, whose tiles are not written out
 
     def __str__(self) -> str:
         shown = [f"{name}={value}" for name, value in vars(self).items() if value != Case.__dataclass_fields__[name].default]
@@ -67,7 +68,8 @@ def cases() -> Iterator[Case]:
         yield Case("Q4_K", 256, TWICE, gated=True, n=8, weights="f32", ordered=ordered, step=2)
         yield Case("Q8_0", 288, TWICE, own=True, out="f32", weights="bf16", body="dots", ordered=ordered, long=True)
     yield Case("Q6_K", 768, ((1, 0),), out="f32", dtype="f32", warps=2, ahead=8)
-    yield Case("Q6_K", 2304, ((1,),), out="f32", dtype="f16", warps=4, ahead=2, ordered=True)
+    for looped in (False, True):
+        yield Case("Q6_K", 2304, ((1,),), out="f32", dtype="f16", warps=4, ahead=2, ordered=True, looped=looped)
     yield Case("Q4_0", 64, MANY, ordered=True, weights="bf16")
     yield Case("IQ4_XS", 256, ((2, 1),), body="dots", gated=True, n=9, weights="bf16")
     yield Case("Q4_K", 256, TWICE, experts=0)
@@ -94,7 +96,7 @@ def wrong(case: Case, module=grouped) -> str:
     # behind the experts in memory lies what would pass for another
     w = QuantWeight(w.format, w.n, w.k, w.gated, torch.cat((w.tiles, w.tiles[:1]))[: case.experts])
     config = QuantConfig(case.body, case.warps, case.ahead, 8 if case.body == "tiles" else 4)
-    with guarded(module, act_quant) as made:
+    with guarded(module, act_quant) as made, looped(module, case.looped):
         y = module.grouped(x, w, ids, weights, out=TYPES[case.out], constant_w=False, ids_ready=False, ordered=case.ordered, config=config, arch=ARCH)
         found = [text for one in made for text in (one.overrun(),) if text]
     if y.shape != (*ids.shape, case.n) or y.dtype != TYPES[case.out]:
@@ -155,6 +157,16 @@ def guarded(*modules) -> Iterator[list[Guarded]]:
     finally:
         for module, was in zip(modules, before, strict=True):
             module._new = was
+
+
+@contextmanager
+def looped(module, wanted: bool) -> Iterator[None]:
+    """Tiles in a loop, however few they are."""
+    before, module._UNROLLED = module._UNROLLED, 0 if wanted else module._UNROLLED
+    try:
+        yield
+    finally:
+        module._UNROLLED = before
 
 
 def rows_taken() -> str:

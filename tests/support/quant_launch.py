@@ -20,7 +20,15 @@ from lanewise.kernels.gpu.quant_pack import QuantWeight
 from .gpu_launch import Code, compiled
 
 _HERE = Path(quant_gemv.__file__).parent
-_MODULES = ("quant_codes", "quant_dots", "quant_mma", "quant_gemv")  # each may import those in front of it
+_MODULES = (
+    "quant_codes",
+    "quant_dots",
+    "quant_mma",
+    "quant_threads",
+    "quant_one",
+    "quant_octets",
+    "quant_gemv",
+)  # each may import those in front of it
 _number = itertools.count()
 
 

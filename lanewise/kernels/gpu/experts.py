@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lanewise import dispatch
 from lanewise.contract import Guard, Kernel, Problem
 from lanewise.errors import DeviceError
-from lanewise.kernels.gpu.grouped_config import default
+from lanewise.kernels.gpu.grouped_table import GroupedChoice, choose_grouped
 from lanewise.kernels.gpu.guards import GPU, GRAD, OUT, TENSORS, TRITON, X_INNER, described, on
 from lanewise.kernels.gpu.quant import _BLOCKS, _FORMAT, _SOME, _warn
 
@@ -38,11 +38,17 @@ _FUSED = Guard(
 def problem(x: "Tensor", w: "QuantWeight", expert_ids: "Tensor", out: "torch.dtype | None" = None, grad: bool = False) -> Problem:
     """The call as guards see it, with the target and the card of x's own device."""
     asked = described("grouped_linear", x, w.n, w.k, out=out, fused={"gated": w.gated}, grad=grad, format=w.format)
-    return replace(asked, m=expert_ids.numel())
+    return replace(asked, m=expert_ids.numel(), experts=w.experts)
+
+
+def _choice(p: Problem) -> GroupedChoice:
+    # an empty product has no row in a table, and runs nothing
+    return choose_grouped(p.arch, str(p.format), max(p.m, 1), max(p.n, 1), max(p.k, 1), p.experts, p.card)
 
 
 def _note(p: Problem) -> str:
-    return f"{default(p.arch, p.m, 1, p.k)[0]} (default for wave{p.arch.wave})"
+    choice = _choice(p)
+    return f"{choice.config} ({choice.source})"
 
 
 def _quant(
@@ -59,7 +65,7 @@ def _quant(
     from lanewise.kernels.gpu.grouped import grouped
 
     asked = asked or problem(x, w, expert_ids, out)
-    config, ordered = default(asked.arch, asked.m, w.experts, w.k)
+    config = _choice(asked).config
     with on(x):
         return grouped(
             x,
@@ -69,8 +75,8 @@ def _quant(
             out=out or x.dtype,
             constant_w=constant_w,
             ids_ready=ids_ready,
-            ordered=ordered,
-            config=config,
+            ordered=config.ordered,
+            config=config.cut,
             arch=asked.arch,
         )
 

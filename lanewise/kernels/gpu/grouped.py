@@ -17,13 +17,15 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.arch import Arch
 from lanewise.kernels.gpu.act_quant import Activations, act_quant
+from lanewise.kernels.gpu.grouped_one import grouped_one
 from lanewise.kernels.gpu.grouped_order import in_order
 from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
 from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
-from lanewise.kernels.gpu.quant_gemv import _LANES, _dot, _gathered, _strand, _tree
+from lanewise.kernels.gpu.quant_gemv import _LANES, _UNROLLED, _dot, _gathered, _strand
 from lanewise.kernels.gpu.quant_pack import QuantWeight
+from lanewise.kernels.gpu.quant_threads import THREADS, tree
 
 __all__ = ["grouped"]
 
@@ -54,6 +56,11 @@ def grouped(
         return y.fill_(float("nan"))
     own = x.dim() == 3
     flat = x.reshape(-1, w.k)
+    if not ordered and config.body == "tiles" and not w.layout.scale.startswith("half") and -(-w.tiles.shape[-2] // config.warps) <= _UNROLLED:
+        compiled = _launch_one(flat, w, expert_ids, weights, y, own=own, early=constant_w and ids_ready, config=config, arch=arch)
+        if compiled is not None and not triton.knobs.runtime.interpret:
+            checked(compiled, THREADS)
+        return y
     if ordered:
         order = in_order(expert_ids, w.experts)
         a = act_quant(flat, w.layout.activation, rows=order.pairs if own else order.pairs // top, arch=arch)
@@ -66,6 +73,34 @@ def grouped(
     if compiled is not None and config.body == "tiles" and not triton.knobs.runtime.interpret:
         checked(compiled, _LANES)
     return y
+
+
+def _launch_one(
+    x: torch.Tensor,
+    w: QuantWeight,
+    ids: torch.Tensor,
+    weights: torch.Tensor | None,
+    y: torch.Tensor,
+    *,
+    own: bool,
+    early: bool,
+    config: QuantConfig,
+    arch: Arch,
+) -> Any:
+    layout, wide = w.layout, config.warps
+    panels, blocks = w.tiles.shape[-3], w.tiles.shape[-2]
+    interpreted = bool(triton.knobs.runtime.interpret)
+    tiles = -(-blocks // wide)
+    pdl = arch.pdl and not interpreted
+    late: dict[str, Any] = {"launch_pdl": True} if pdl else {}
+    return grouped_one[ids.numel(), panels](
+        x, w.tiles, ids, y if weights is None else weights, y, w.n, panels, blocks, w.experts, y.shape[1], x.stride(0) if x.shape[0] > 1 else 0,
+        *ids.stride(), *(weights.stride() if weights is not None else (0, 0)),
+        CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
+        SHIFT=layout.shift, RECORD=layout.record, DOT="plain" if interpreted else "mma", W=wide, STRANDS=STRANDS // wide,
+        AHEAD=min(config.ahead, tiles), TILES=tiles, WHOLE=blocks % wide == 0, OWN=own, WEIGHTED=weights is not None, GATED=w.gated, PDL=pdl,
+        EARLY=pdl and early, num_warps=1 if interpreted else wide, **late,
+    )  # fmt: skip
 
 
 def _launch(
@@ -89,9 +124,10 @@ def _launch(
     interpreted = bool(triton.knobs.runtime.interpret)
     mma, wide = config.body == "tiles", config.warps
     tiles, strands = -(-blocks // wide), STRANDS // wide
-    # a multiple of the strands, so that a held tile always belongs to the same
-    ahead = tiles if config.ahead >= tiles else min(tiles, max(1, config.ahead // strands) * strands)
-    last = max(0, -(-(tiles - ahead) // ahead)) * ahead
+    ahead = min(config.ahead, tiles)
+    unrolled = tiles * (1 if mma else tokens) <= _UNROLLED
+    if not unrolled:  # a multiple of the strands, so that a held tile always belongs to the same
+        ahead = max(1, ahead // strands) * strands
     pdl = arch.pdl and not interpreted
     late: dict[str, Any] = {"launch_pdl": True} if pdl else {}
     return _grouped[units, panels](
@@ -99,7 +135,7 @@ def _launch(
         *ids.stride(), *(weights.stride() if weights is not None else (0, 0)),
         CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
         SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT="plain" if interpreted else "mma" if mma else _dot(arch), W=wide, STRANDS=strands,
-        AHEAD=ahead, LOOP=tiles > ahead, LAST=last, BLOCKS=blocks if blocks % wide == 0 and tiles % ahead == 0 else 0, TOKENS=tokens,
+        AHEAD=ahead, TILES=tiles if unrolled else 0, BLOCKS=blocks if blocks % wide == 0 else 0, TOKENS=tokens,
         ORDERED=ordered, OWN=own, WEIGHTED=weights is not None, GATED=w.gated, PDL=pdl, EARLY=pdl and early and not ordered,
         num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **late,
     )  # fmt: skip
@@ -109,8 +145,8 @@ def _launch(
 def _grouped(xq, xd, xs, w, ids, places, weights, y, n, panels, blocks, experts, top, ids_row, ids_col, weights_row, weights_col,
              CODE: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
              SHIFT: tl.constexpr, RECORD: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr, W: tl.constexpr, STRANDS: tl.constexpr,
-             AHEAD: tl.constexpr, LOOP: tl.constexpr, LAST: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr, ORDERED: tl.constexpr,
-             OWN: tl.constexpr, WEIGHTED: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+             AHEAD: tl.constexpr, TILES: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr, ORDERED: tl.constexpr, OWN: tl.constexpr,
+             WEIGHTED: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
     """Panel program_id(1) of one expert: for pair program_id(0), or of ORDERED for TOKENS pairs of an octet. EARLY: ids lie there from the start."""
     unit, panel = tl.program_id(0), tl.program_id(1)
     WHOLE: tl.constexpr = BLOCKS > 0
@@ -149,21 +185,25 @@ def _grouped(xq, xd, xs, w, ids, places, weights, y, n, panels, blocks, experts,
     totals = ()
     for _ in tl.static_range(STRANDS * PARTS):
         totals = totals + (tl.zeros((32, W, 4), tl.float32),)
-    if LOOP:  # as in quant_gemv
-        for start in tl.range(0, blocks - AHEAD * W, AHEAD * W, num_stages=1):
+    if TILES:  # as in quant_gemv
+        for i in tl.static_range(TILES):
+            if i + AHEAD < TILES:
+                block = (i + AHEAD) * W + side
+                held = held + held_tile(w_at + block * RECORD, lane, element, block < blocks, RECORD, VECTORS, SCALES, TAIL, WHOLE)
+            totals = _strand(totals, held, i, w_at, i * W + side, blocks, first, m, xq, xd, xs, lane, element,
+                             VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+    else:
+        for start in tl.range(0, blocks, AHEAD * W, num_stages=1):
             more, rest = totals, ()
             for i in tl.static_range(AHEAD):
                 block = start + i * W + side
                 later = block + AHEAD * W
                 rest = rest + held_tile(w_at + later * RECORD, lane, element, later < blocks, RECORD, VECTORS, SCALES, TAIL, False)
                 more = _strand(more, held, i, w_at, block, blocks, first, m, xq, xd, xs, lane, element,
-                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
             held, totals = rest, more
-    for i in tl.static_range(AHEAD):
-        totals = _strand(totals, held, i, w_at, LAST * W + i * W + side, blocks, first, m, xq, xd, xs, lane, element,
-                         VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
     for t in tl.static_range(PARTS):
-        rows = tl.where(known, _gathered(_tree(totals, t, PARTS, STRANDS), W, GATED, MMA, DOT), float("nan"))
+        rows = tl.where(known, _gathered(tree(totals, t, PARTS, STRANDS), W, GATED, MMA), float("nan"))
         r = 8 * t + tl.arange(0, 8)[:, None] if MMA else t + tl.arange(0, 1)[:, None]
         if ORDERED:
             pair = tl.load(places + octet.to(tl.int64) * 8 + first + r).to(tl.int64)

@@ -158,6 +158,9 @@ def _finish(total, tokens, token_in, first, y, bias, residual, n, bias_row, bias
         value = (value.to(tl.float32) * weight).to(out)
     if RESIDUAL:
         more = tl.load(residual + tokens * residual_row + columns.to(tl.int64) * residual_col, mask=inside, other=0.0)
+        if GATED:
+            # the chain rounds the gate's product, which without something in between is fused with this sum: in float32, and as fma.rn.bf16
+            value = tl.where(inside, value, more.to(out))
         value = (value.to(tl.float32) + more.to(tl.float32)).to(out)
     tl.store(y + (tokens * n + tl.cast(first, tl.int64) * OUT) + lane, value, mask=inside)
 

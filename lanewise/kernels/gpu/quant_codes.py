@@ -132,7 +132,7 @@ def _picked(word):
     values = word & 0
     for j in tl.static_range(4):
         index = (word >> (4 * j)) & 15
-        table = tl.where(index < 8, tl.full((1, 1, 1), _LOWER, tl.int64), tl.full((1, 1, 1), _UPPER, tl.int64))
+        table = tl.where(index < 8, index.to(tl.int64) * 0 + _LOWER, index.to(tl.int64) * 0 + _UPPER)
         values = values | ((table >> (8 * (index & 7)).to(tl.int64)) & 255).to(tl.int32) << (8 * j)
     return values
 

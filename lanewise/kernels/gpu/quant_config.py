@@ -6,7 +6,6 @@ from itertools import product
 
 from lanewise.arch import Arch
 from lanewise.errors import ShapeError
-from lanewise.formats import FORMATS
 
 __all__ = ["BODIES", "STRANDS", "QuantConfig", "candidates", "default"]
 
@@ -14,10 +13,12 @@ BODIES = ("tiles", "dots", "blas")
 STRANDS = 8  # sums that a row's blocks are spread over, whatever the cut, and added in one order: all cuts give the same bits
 _MOST_TOKENS = {"tiles": 64, "dots": 8}
 _TILES_M = 96  # tokens up to which tiles are the faster ones
-_WARPS = 1024  # of all programs together, that keep a large card at work
+_WARPS = 1536  # of all programs together, that keep a large card at work
 _AHEAD = 3
-_WIDE = 8  # bits of a weight from which on a tile is so large that one more should be on its way
-_RANGES = (("warps", 1, STRANDS, True), ("ahead", 1, 16, False), ("tokens", 1, 64, True), ("splits", 1, STRANDS, True))
+_LEAST_REGISTERS = 64
+# A multiprocessor has 65536 registers (CUDA C++ programming guide, technical specifications): two programs of eight warps, three or two of four.
+_REGISTERS = {1: (0,), 2: (0,), 4: (168, 208), 8: (128,)}
+_RANGES = (("warps", 1, STRANDS, True), ("ahead", 1, 16, False), ("tokens", 1, 64, True), ("splits", 1, STRANDS, True), ("registers", 0, 255, False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class QuantConfig:
     ahead:  tiles of w that a warp loads before anything else; each that is multiplied makes room for the one that comes so many later
     tokens: of a program
     splits: programs along k, whose sums a second kernel adds
+    registers: of a thread at most, of tiles; 0 leaves it to the compiler, which takes more and so keeps fewer programs on a multiprocessor
 
     Raises ShapeError for what cannot be cut.
     """
@@ -39,6 +41,7 @@ class QuantConfig:
     ahead: int = 2
     tokens: int = 8
     splits: int = 1
+    registers: int = 0
 
     def __post_init__(self) -> None:
         if self.body not in BODIES:
@@ -51,13 +54,16 @@ class QuantConfig:
             raise ShapeError(f"warps={self.warps}, splits={self.splits} of a configuration; together they are at most {STRANDS}")
         if self.body == "tiles" and self.tokens < 8:
             raise ShapeError(f"tokens={self.tokens} of tiles; the matrix unit takes 8 at a time")
+        if self.registers and (self.body != "tiles" or self.registers < _LEAST_REGISTERS):
+            raise ShapeError(f"registers={self.registers} of {self.body}; of tiles it takes 0 or at least {_LEAST_REGISTERS}")
         if self.tokens > _MOST_TOKENS.get(self.body, 64):
             raise ShapeError(f"tokens={self.tokens} of {self.body}; it takes up to {_MOST_TOKENS[self.body]}")
 
     def __str__(self) -> str:
         if self.body == "blas":
             return self.body
-        return f"{self.body} warps={self.warps} ahead={self.ahead} tokens={self.tokens}" + (f" splits={self.splits}" if self.splits > 1 else "")
+        rest = f" splits={self.splits}" * (self.splits > 1) + f" registers={self.registers}" * (self.registers > 0)
+        return f"{self.body} warps={self.warps} ahead={self.ahead} tokens={self.tokens}{rest}"
 
 
 def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:
@@ -68,8 +74,8 @@ def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:
             return QuantConfig("blas")
         # enough warps for the card, and from two on as few a program as that takes
         warps = min(STRANDS, 1 << max(1, -(-_WARPS // max(1, panels)) - 1).bit_length(), 1 << (blocks - 1).bit_length())
-        ahead = min(_AHEAD + (FORMATS[fmt].bits_per_weight > _WIDE), -(-blocks // warps))
-        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16)
+        ahead = min(2 if warps == STRANDS else _AHEAD, -(-blocks // warps))
+        return QuantConfig("tiles", warps, ahead, 8 if m <= 8 else 16, registers=_REGISTERS[warps][-1] if m <= 8 else 0)
     if m > 32:
         return QuantConfig("blas")
     # where bytes are multiplied one by one, several tokens do not fit into the registers
@@ -85,13 +91,13 @@ def candidates(arch: Arch, fmt: str, m: int, n: int, k: int) -> tuple[QuantConfi
 
 def _tiles(m: int, n: int, k: int) -> Iterator[QuantConfig]:
     blocks, panels = -(-k // 256), -(-n // 16)
-    for warps, splits, ahead, tokens in product((1, 2, 4, 8), (1, 2, 4), (1, 2, 3, 4, 7, 8), (8, 16, 32, 64)):
-        if warps * splits > STRANDS or warps * splits > 2 * blocks or tokens >= 2 * max(8, m) or (splits > 1 and panels > 264):
+    for warps, splits, ahead, tokens in product((1, 2, 4, 8), (1, 2), (1, 2, 3, 4), (8, 16, 32, 64)):
+        if warps * splits > STRANDS or warps * splits > 2 * blocks or tokens >= 2 * max(8, m) or (splits > 1 and panels > 132):
             continue
         tiles, strands = -(-blocks // (warps * splits)), STRANDS // (warps * splits)
         if ahead > max(tiles, 1) or (tiles > 16 and ahead % strands) or (ahead > 4 and (tokens > 8 or ahead < tiles)):
             continue
-        yield QuantConfig("tiles", warps, ahead, tokens, splits)
+        yield from (QuantConfig("tiles", warps, ahead, tokens, splits, registers) for registers in _REGISTERS[warps])
 
 
 def _dots(m: int, n: int, k: int) -> Iterator[QuantConfig]:

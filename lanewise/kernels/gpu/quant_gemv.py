@@ -23,7 +23,10 @@ from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
 from lanewise.kernels.gpu.quant_dots import dots_tile, load_no_earlier
 from lanewise.kernels.gpu.quant_layout import ROWS
 from lanewise.kernels.gpu.quant_mma import mma_tile
+from lanewise.kernels.gpu.quant_octets import octets
+from lanewise.kernels.gpu.quant_one import one
 from lanewise.kernels.gpu.quant_pack import QuantWeight
+from lanewise.kernels.gpu.quant_threads import THREADS, tree
 
 __all__ = ["quant_gemv"]
 
@@ -53,13 +56,18 @@ def quant_gemv(
     interpreted = bool(triton.knobs.runtime.interpret)
     mma = config.body == "tiles"
     dot = "plain" if interpreted else "mma" if mma else _dot(arch)
-    wide = config.warps
+    wide, tokens = config.warps, config.tokens
     while config.splits * wide > STRANDS:
         wide //= 2
+    if mma:  # whose tiles are all written out: more warps, or fewer tokens, where they would be too many
+        while config.splits * wide < STRANDS and -(-blocks // (wide * config.splits)) * tokens // 8 > _UNROLLED:
+            wide *= 2
+        while tokens > 8 and -(-blocks // (wide * config.splits)) * tokens // 8 > _UNROLLED:
+            tokens //= 2
     tiles = -(-blocks // (wide * config.splits))
     strands = STRANDS // (wide * config.splits)
     ahead = min(config.ahead, tiles)
-    unrolled = tiles * max(1, config.tokens // 8 if mma else config.tokens) <= _UNROLLED
+    unrolled = mma or tiles * tokens <= _UNROLLED
     if not unrolled:  # a multiple of the strands, so that a held tile always belongs to the same
         ahead = max(1, ahead // strands) * strands
     whole = blocks % (wide * config.splits) == 0
@@ -68,15 +76,23 @@ def quant_gemv(
     fused: dict[str, Any] = {"BIAS": bias is not None, "RESIDUAL": residual is not None, "GATED": w.gated, "PDL": pdl}
     strides = (*_strides(bias), *_strides(residual))
     late = {"launch_pdl": True} if pdl else {}
-    compiled = _tiles[panels * -(-m // config.tokens), config.splits](
-        a.q, a.d, a.sums, w.tiles, y, _or(bias, y), _or(residual, y), part, m, w.n, blocks, *strides,
-        CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail, SCALE=layout.scale, GROUP=layout.group,
-        SHIFT=layout.shift, RECORD=layout.record, MMA=mma, DOT=dot, W=wide, STRANDS=strands, AHEAD=ahead, TILES=tiles if unrolled else 0,
-        BLOCKS=blocks if whole else 0, TOKENS=config.tokens, SPLITS=config.splits, EARLY=pdl and constant_w,
-        num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **fused, **late,
-    )  # fmt: skip
+    shape = {"CODE": layout.code, "VECTORS": layout.quants + layout.high, "SCALES": layout.scales, "TAIL": layout.tail, "SCALE": layout.scale,
+             "GROUP": layout.group, "SHIFT": layout.shift, "RECORD": layout.record, "DOT": dot, "W": wide, "STRANDS": strands,
+             "SPLITS": config.splits, "EARLY": pdl and constant_w}  # fmt: skip
+    operands = (a.q, a.d, a.sums, w.tiles, y, _or(bias, y), _or(residual, y), part)
+    few: dict[str, Any] = {"maxnreg": config.registers} if dot == "mma" and config.registers else {}
+    threads = {"AHEAD": ahead, "TILES": tiles, "WHOLE": whole, "num_warps": wide if not interpreted else 1, **shape, **fused, **late, **few}
+    if mma and m == 1 and not layout.scale.startswith("half"):
+        compiled = one[panels, config.splits](*operands, w.n, blocks, *strides, **threads)
+    elif mma:
+        compiled = octets[panels * -(-m // tokens), config.splits](*operands, m, w.n, blocks, *strides, PARTS=tokens // 8, **threads)
+    else:
+        _tiles[panels * -(-m // tokens), config.splits](
+            *operands, m, w.n, blocks, *strides, AHEAD=ahead, TILES=tiles if unrolled else 0, BLOCKS=blocks if whole else 0, TOKENS=tokens,
+            num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **shape, **fused, **late,
+        )  # fmt: skip
     if dot == "mma":
-        checked(compiled, _LANES)
+        checked(compiled, THREADS)
     if config.splits > 1:
         _combine[m, triton.cdiv(panels * ROWS, _COMBINED)](
             part, y, _or(bias, y), _or(residual, y), m, w.n, panels * ROWS, *strides, SPLITS=config.splits, WIDTH=_COMBINED, num_warps=1,
@@ -88,7 +104,7 @@ def quant_gemv(
 @triton.jit
 def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_col, residual_row, residual_col,
            CODE: tl.constexpr, VECTORS: tl.constexpr, SCALES: tl.constexpr, TAIL: tl.constexpr, SCALE: tl.constexpr, GROUP: tl.constexpr,
-           SHIFT: tl.constexpr, RECORD: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr, W: tl.constexpr, STRANDS: tl.constexpr,
+           SHIFT: tl.constexpr, RECORD: tl.constexpr, DOT: tl.constexpr, W: tl.constexpr, STRANDS: tl.constexpr,
            AHEAD: tl.constexpr, TILES: tl.constexpr, BLOCKS: tl.constexpr, TOKENS: tl.constexpr,
            SPLITS: tl.constexpr, BIAS: tl.constexpr, RESIDUAL: tl.constexpr, GATED: tl.constexpr, PDL: tl.constexpr,
            EARLY: tl.constexpr):  # fmt: skip
@@ -113,10 +129,9 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
         held = held + held_tile(w_at + block * RECORD, lane, element, block < blocks, RECORD, VECTORS, SCALES, TAIL, WHOLE)
     if PDL and EARLY:
         gdc_wait()
-    PARTS: tl.constexpr = TOKENS // 8 if MMA else TOKENS
     EACH: tl.constexpr = VECTORS + SCALES + (TAIL > 0)
     totals = ()
-    for _ in tl.static_range(STRANDS * PARTS):
+    for _ in tl.static_range(STRANDS * TOKENS):
         totals = totals + (tl.zeros((32, W, 4), tl.float32),)
     if TILES:  # one after the other, each with the load of the one that comes AHEAD later
         for i in tl.static_range(TILES):
@@ -124,7 +139,7 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
                 block = (i + AHEAD) * STEP + side
                 held = held + held_tile(w_at + block * RECORD, lane, element, block < blocks, RECORD, VECTORS, SCALES, TAIL, WHOLE)
             totals = _strand(totals, held, i, w_at, i * STEP + side, blocks, first_token, m, xq, xd, xs, lane, element,
-                             VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+                             VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, WHOLE, False, DOT, STRANDS, TOKENS, EACH)  # fmt: skip
     else:
         for start in tl.range(0, blocks, AHEAD * STEP, num_stages=1):
             more, rest = totals, ()
@@ -133,18 +148,18 @@ def _tiles(xq, xd, xs, w, y, bias, residual, part, m, n, blocks, bias_row, bias_
                 later = block + AHEAD * STEP
                 rest = rest + held_tile(w_at + later * RECORD, lane, element, later < blocks, RECORD, VECTORS, SCALES, TAIL, False)
                 more = _strand(more, held, i, w_at, block, blocks, first_token, m, xq, xd, xs, lane, element,
-                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, MMA, DOT, STRANDS, PARTS, EACH)  # fmt: skip
+                               VECTORS, SCALES, CODE, SCALE, GROUP, SHIFT, RECORD, W, False, False, DOT, STRANDS, TOKENS, EACH)  # fmt: skip
             held, totals = rest, more
-    for t in tl.static_range(PARTS):
-        total = _tree(totals, t, PARTS, STRANDS)
-        token = tl.cast(first_token, tl.int64) + (8 * t + tl.arange(0, 8)[:, None] if MMA else t + tl.arange(0, 1)[:, None])
-        y_rows = _gathered(total, W, GATED, MMA, DOT)
+    for t in tl.static_range(TOKENS):
+        total = tree(totals, t, TOKENS, STRANDS)
+        token = tl.cast(first_token, tl.int64) + (t + tl.arange(0, 1)[:, None])
+        y_rows = _gathered(total, W, GATED, False)
         if SPLITS > 1:
             rows = panel.to(tl.int64) * 16 + tl.arange(0, 16)[None, :]
             tl.store(part + (split * tl.cast(m, tl.int64) + token) * (tl.num_programs(0) // across * 16) + rows, y_rows, mask=token < m)
         else:
             _finish(y_rows, token, token < m, panel, y, bias, residual, n, bias_row, bias_col, residual_row, residual_col,
-                    8 if MMA else 1, 16, BIAS, RESIDUAL, GATED)  # fmt: skip
+                    1, 16, BIAS, RESIDUAL, GATED)  # fmt: skip
 
 
 @triton.jit
@@ -174,33 +189,15 @@ def _strand(totals, held, AT: tl.constexpr, w_at, block, blocks, first_token, m,
 
 
 @triton.jit
-def _tree(totals, PART: tl.constexpr, PARTS: tl.constexpr, STRANDS: tl.constexpr):
-    """The sums of a program's strands, those that are furthest apart first, as a reduction over lanes goes."""
-    if STRANDS == 8:
-        a, b = totals[PART] + totals[4 * PARTS + PART], totals[2 * PARTS + PART] + totals[6 * PARTS + PART]
-        c, d = totals[PARTS + PART] + totals[5 * PARTS + PART], totals[3 * PARTS + PART] + totals[7 * PARTS + PART]
-        total = (a + b) + (c + d)
-    elif STRANDS == 4:
-        total = (totals[PART] + totals[2 * PARTS + PART]) + (totals[PARTS + PART] + totals[3 * PARTS + PART])
-    elif STRANDS == 2:
-        total = totals[PART] + totals[PARTS + PART]
-    else:
-        total = totals[PART]
-    return total
-
-
-@triton.jit
-def _gathered(total, W: tl.constexpr, GATED: tl.constexpr, MMA: tl.constexpr, DOT: tl.constexpr):
+def _gathered(total, W: tl.constexpr, GATED: tl.constexpr, MMA: tl.constexpr):
     """[tokens, 16 rows] of total[32, W, 4]; gated rows come in pairs of a gate and its up."""
-    if DOT == "mma":
-        total = tl.sum(total, 1)  # across warps, in the same order
-    else:
-        if W == 8:
-            total = tl.sum(tl.reshape(total, (32, 2, 4, 4)), 1)
-        if W >= 4:
-            total = tl.sum(tl.reshape(total, (32, 2, 2, 4)), 1)
-        if W >= 2:
-            total = tl.sum(tl.reshape(total, (32, 2, 1, 4)), 1)
+    # two warps at a time: what order a reduction of more takes is up to the layout that the compiler finds
+    if W == 8:
+        total = tl.sum(tl.reshape(total, (32, 2, 4, 4)), 1)
+    if W >= 4:
+        total = tl.sum(tl.reshape(total, (32, 2, 2, 4)), 1)
+    if W >= 2:
+        total = tl.sum(tl.reshape(total, (32, 2, 1, 4)), 1)
     parts = tl.reshape(total, (8, 4, 2, 2))
     if MMA:
         if GATED:
@@ -231,7 +228,7 @@ def _combine(part, y, bias, residual, m, n, width, bias_row, bias_col, residual_
     parts = ()
     for s in tl.static_range(SPLITS):
         parts = parts + (tl.load(at + s * apart, mask=inside, other=0.0),)
-    total = _tree(parts, 0, 1, SPLITS)
+    total = tree(parts, 0, 1, SPLITS)
     _finish(total, tl.full((1, 1), 0, tl.int64) + token, tl.full((1, 1), True, tl.int1), first, y, bias, residual, n, bias_row, bias_col,
             residual_row, residual_col, 1, WIDTH, BIAS, RESIDUAL, GATED)  # fmt: skip
 

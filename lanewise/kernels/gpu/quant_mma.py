@@ -140,8 +140,8 @@ def _pair(low, high, x, W: tl.constexpr, DOT: tl.constexpr):
         first, second = tl.inline_asm_elementwise(_PAIR, _PAIR_REGISTERS, [low, high, x], (tl.int32, tl.int32), True, 4)
     else:
         even, odd = by_unit(x, W)
-        first = _plain(low, even, 0, W) + _plain(low, even, 1, W)
-        second = _plain(high, odd, 0, W) + _plain(high, odd, 1, W)
+        first = plain_dots(low, even, 0, W) + plain_dots(low, even, 1, W)
+        second = plain_dots(high, odd, 0, W) + plain_dots(high, odd, 1, W)
     return first, second
 
 
@@ -154,8 +154,8 @@ def _quad(low, high, x, W: tl.constexpr, DOT: tl.constexpr):
         )
     else:
         even, odd = by_unit(x, W)
-        first, second = _plain(low, even, 0, W), _plain(low, even, 1, W)
-        third, fourth = _plain(high, odd, 0, W), _plain(high, odd, 1, W)
+        first, second = plain_dots(low, even, 0, W), plain_dots(low, even, 1, W)
+        third, fourth = plain_dots(high, odd, 0, W), plain_dots(high, odd, 1, W)
     return first, second, third, fourth
 
 
@@ -181,7 +181,7 @@ def _minima(least, s_at, inside, W: tl.constexpr, WHOLE: tl.constexpr, DOT: tl.c
 
 
 @triton.jit
-def _plain(a, x, HALF: tl.constexpr, W: tl.constexpr):
+def plain_dots(a, x, HALF: tl.constexpr, W: tl.constexpr):
     """One half's 16 columns of a[32, W, 4], as the matrix unit adds them up, with x[32, W, 2]."""
     half = tl.arange(0, 2)
     rows = tl.sum(tl.where(half[None, None, None, None, :] == HALF, tl.reshape(a, (8, 4, W, 2, 2)), 0), 4)

@@ -64,7 +64,7 @@ def test_numpy_arrays_are_left_to_the_reference():
     ("pairs", "count", "ordered"), [(1, 1, False), (8, 128, False), (32, 8, False), (33, 8, True), (256, 128, False), (257, 128, True)]
 )
 def test_pairs_are_put_in_order_where_experts_would_be_read_several_times(pairs, count, ordered):
-    assert default(arch.TARGETS["gfx1100"], pairs, count, 2048)[1] is ordered
+    assert default(arch.TARGETS["gfx1100"], pairs, count, 2048).ordered is ordered
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Triton is only built for Linux")
@@ -84,7 +84,7 @@ def test_pairs_lie_along_the_side_of_the_grid_that_holds_more_than_65535(ordered
     monkeypatch.setattr(grouped, "act_quant", lambda x, kind, *, arch, rows=None: grouped.Activations(kind, tokens, 256, x, x, x))
     w = QuantWeight("Q4_K", 48, 256, False, torch.zeros(128, 3, 1, LAYOUTS["Q4_K"].record, dtype=torch.int32))
     ids = torch.arange(tokens * top, dtype=torch.int32).reshape(tokens, top) % 128
-    config, _ = default(row, tokens * top, 128, 256)
+    config = default(row, tokens * top, 128, 256).cut
     grouped.grouped(torch.zeros(tokens, 256), w, ids, out=torch.float32, constant_w=False, ids_ready=False, ordered=ordered, config=config, arch=row)
     # 563 pairs of some experts and 562 of others are 71 octets each; a place is kept for what ids that are no expert's would take
     assert grids == [((tokens * top + 7 * 129) // 8 * (8 // config.tokens) if ordered else tokens * top, 3)]

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,7 @@ from lanewise.kernels.gpu import quant_gemv
 from lanewise.kernels.gpu.laid_out import laid_out
 from lanewise.kernels.gpu.quant_config import QuantConfig
 from lanewise.kernels.gpu.quant_layout import LAYOUTS
+from lanewise.kernels.gpu.quant_threads import THREADS
 
 GPUS = [row for row in TARGETS.values() if row.is_gpu]
 ROWS = [row for row in GPUS if row.triton]
@@ -56,10 +58,15 @@ def cases(row):
     return found
 
 
+def kernel(row, case):
+    """Which one a case takes."""
+    return "_tiles" if not row.mma16 else "one" if case.m == 1 and not case.layout.scale.startswith("half") else "octets"
+
+
 @functools.cache
 def built(row):
     made = {case: multiplied(row, case) for case in cases(row)}
-    assert all([code.name for code in codes] == ["_tiles"] for codes in made.values())
+    assert all([code.name for code in codes] == [kernel(row, case)] for case, codes in made.items())
     return {case: code for case, (code,) in made.items()}
 
 
@@ -70,24 +77,33 @@ def wrong(row, what):
 
 def narrow(case: Case, code: Code) -> str:
     """What is wrong with how quants and scales are read, and by lanes x: 16 bytes a load, and no more than what cannot be is read otherwise."""
+    if code.row.mma16:
+        return streamed(case, code)
     loads, (loaded, used), tokens = code.loads(), case.tiles(code.row), case.config(code.row).tokens
-    wanted = loaded * case.vectors
-    if code.row.mma16:  # x comes by assembly, which is written otherwise
-        loads = [one.endswith(".v4.b32") for one in re.findall(r"\bld\.global([\w.]*) \{ ", code.text)]
-        others = loaded * (case.layout.tail > 0)
-    else:
-        wanted += used * 4 * tokens
-        others = 10 * used * tokens + loaded
+    wanted, others = loaded * case.vectors + used * 4 * tokens, 10 * used * tokens + loaded
     # behind the sums come bias and residual; what PTX reads twice, ptxas does not
-    few = case.fused or (code.row.vendor == "nvidia" and not code.row.mma16) or len(loads) <= wanted + others
+    few = case.fused or code.row.vendor == "nvidia" or len(loads) <= wanted + others
     return "" if sum(loads) == wanted and few else f"{sum(loads)} of {len(loads)} loads are wide, for {wanted} and {others} others"
+
+
+def streamed(case: Case, code: Code) -> str:
+    """The same of what the matrix unit takes: a tile's words past the cache of x, and of one token the words of a lane's own scales."""
+    layout, octets, alone = case.layout, case.config(code.row).tokens // 8, code.name == "one"
+    tiles = -(-case.k // 256 // case.config(code.row).warps)
+    wanted = tiles * (layout.quants + layout.high + layout.scales * (not alone))
+    others = tiles * (2 * layout.scales + 6) if alone else tiles * (layout.tail // 8 + 16 * octets)
+    loads = re.findall(r"\bld\.global([\w.:]*) ", code.text)
+    found = sum(one == ".L1::no_allocate.v4.b32" for one in loads)
+    few = case.fused or len(loads) <= wanted + others
+    return "" if found == wanted and few else f"{found} of {len(loads)} loads are wide, for {wanted} and {others} others"
 
 
 def misdotted(case: Case, code: Code) -> str:
     """What is wrong with how bytes are multiplied: each word of a tile once a token, and nothing but scales and minima beside it."""
     row, config, (_, used) = code.row, case.config(code.row), case.tiles(code.row)
     if row.mma16:
-        shape, dots = ("m16n8k16", 16) if case.layout.group == 16 else ("m16n8k32", 8)
+        # of one token two groups of 16 are two columns of the unit
+        shape, dots = ("m16n8k16", 16) if case.layout.group == 16 and code.name != "one" else ("m16n8k32", 8)
         found, wanted = code.count(rf"mma\.sync\.aligned\.{shape}\.row\.col\.s32\.s8\.s8\.s32"), dots * used * config.tokens // 8
         return "" if (found, code.text.count("mma.sync")) == (wanted, wanted) else f"{found} mma, for {wanted}"
     name = row.dot4 or "v_dot4"
@@ -166,7 +182,7 @@ def test_where_a_dot_must_be_waited_for_every_group_of_dots_ends_in_a_wait(row):
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.mma16], ids=str)
 def test_tiles_lie_as_the_matrix_unit_s_assembly_expects(row):
-    assert all(laid_out(code.ttgir, quant_gemv._LANES) for code in built(row).values())
+    assert all(laid_out(code.ttgir, THREADS) for code in built(row).values())
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.vendor == "nvidia"], ids=str)
@@ -174,7 +190,7 @@ def test_every_kernel_waits_for_the_one_before_exactly_where_kernels_may_start_e
     codes = [*built(row).values()]
     if row in FAMILIES:
         codes += [unpacked(row, PLAIN), *multiplied(row, PLAIN, config=QuantConfig("tiles" if row.mma16 else "dots", 4, 1, 8, 2))]
-        assert [code.name for code in codes[-2:]] == ["_tiles", "_combine"]
+        assert [code.name for code in codes[-2:]] == ["one" if row.mma16 else "_tiles", "_combine"]
     for code in codes:
         found = tuple(code.count(rf"griddepcontrol\.{what}") for what in ("launch_dependents", "wait"))
         assert (code.late, found) == (row.pdl, (1, 1) if row.pdl else (0, 0)), code.name
@@ -187,7 +203,9 @@ def test_only_a_constant_w_is_read_before_the_wait(row):
     for case in (PLAIN, HALVES) if row in FAMILIES else (PLAIN,):
         code = built(row)[case]
         held = min(case.config(row).ahead, case.tiles(row)[0])
-        assert before_the_wait(code) == {held * (case.vectors + (case.layout.tail > 0))}, str(case)
+        layout = case.layout
+        each = layout.quants + layout.high + 2 * layout.scales + 1  # of a tile: its vectors, and the words of a lane's rows
+        assert before_the_wait(code) == {held * each}, str(case)
     if row in FAMILIES:
         (late,) = multiplied(row, PLAIN, constant_w=False)
         assert before_the_wait(late) == {0}
@@ -205,13 +223,17 @@ def replaced(folder, target, name, old, new, case=PLAIN, **more):
     return code
 
 
-PAIR = "first, second = _pair(low, high, x, W, DOT)\n            scales = scale_word(held, VECTORS, i // 2, W)"
 QUANTS = "w_at + (v * 128 + lane * 4 + element)"
+WIDE = "held = held + four(at[0] + (BLOCK * RECORD + v * 128), inside, WHOLE, False, DOT)"
+FOUR = "held = held + (word(at[0] + (BLOCK * RECORD + v * 128), inside, WHOLE),) * 4"
 
 
-@pytest.mark.parametrize("target", ["gfx1100", "sm_90"])
-def test_narrow_loads_are_noticed(tmp_path, target):
-    assert narrow(PLAIN, replaced(tmp_path, target, "quant_codes", QUANTS, QUANTS.replace("element", "(3 - element)")))
+@pytest.mark.parametrize(
+    ("target", "name", "old", "new"),
+    [("gfx1100", "quant_codes", QUANTS, QUANTS.replace("element", "(3 - element)")), ("sm_90", "quant_one", WIDE, FOUR)],
+)
+def test_narrow_loads_are_noticed(tmp_path, target, name, old, new):
+    assert narrow(PLAIN, replaced(tmp_path, target, name, old, new))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +243,13 @@ def test_narrow_loads_are_noticed(tmp_path, target):
         ("quant_gemv", "gfx942", "if arch.dot4 is None:", "if True:", "0 dots, for 32"),
         ("quant_gemv", "sm_75", "if arch.dot4 is None:", "if True:", "0 dots, for 32"),
         ("quant_dots", "gfx1030", 'if DOT != "dp4a":', 'if DOT == "":', "multiplications of 24 bits, for 36, and"),
-        ("quant_mma", "sm_80", PAIR, PAIR.replace("second = _pair", "second, _, _ = _quad"), "0 mma, for "),
+        (
+            "quant_one",
+            "sm_80",
+            "            first = _added(first, low, tl.where(g == 2 * i,",
+            "            if i > 0:\n                first = _added(first, low, tl.where(g == 2 * i,",
+            " mma, for 8",
+        ),
     ],
 )
 def test_bytes_that_are_multiplied_otherwise_are_noticed(tmp_path, name, target, old, new, words):
@@ -237,7 +265,7 @@ def test_a_dot_that_nothing_waits_for_is_noticed(tmp_path):
     ("target", "name", "old", "new"),
     [
         ("gfx1100", "quant_dots", "_loaded(x_at + 128 * i, inside, WHOLE)", "tl.flip(_loaded(x_at + 128 * i, inside, WHOLE), 0)"),
-        ("sm_90", "quant_mma", "x = _words(x_at + 128 * i, there, False, DOT)", "x = tl.flip(_words(x_at + 128 * i, there, False, DOT), 0)"),
+        ("sm_90", "quant_one", "(word(at[1] + BLOCK * 8, inside, WHOLE),)", "(tl.flip(word(at[1] + BLOCK * 8, inside, WHOLE), 0),)"),
     ],
 )
 def test_what_passes_between_lanes_before_the_last_sums_is_noticed(tmp_path, target, name, old, new):
@@ -246,13 +274,13 @@ def test_what_passes_between_lanes_before_the_last_sums_is_noticed(tmp_path, tar
 
 def test_tiles_that_lie_otherwise_are_noticed():
     (code,), (dots,) = multiplied(TARGETS["sm_80"], PLAIN), multiplied(TARGETS["sm_75"], PLAIN)
-    other = code.ttgir.replace("threadsPerWarp = [32, 1, 1]", "threadsPerWarp = [16, 2, 1]")
-    found = [laid_out(text, quant_gemv._LANES) for text in (code.ttgir, other, dots.ttgir)]
+    other = code.ttgir.replace("sizePerThread = [1], ", "sizePerThread = [2], ")
+    found = [laid_out(text, THREADS) for text in (code.ttgir, other, dots.ttgir)]
     assert found == [True, False, False]  # nothing of dots is for the matrix unit
 
 
 def test_w_that_is_read_before_the_wait_without_a_promise_is_noticed(tmp_path):
-    code = replaced(tmp_path, "sm_90", "quant_gemv", "EARLY=pdl and constant_w,", "EARLY=pdl,", constant_w=False)
+    code = replaced(tmp_path, "sm_90", "quant_gemv", '"EARLY": pdl and constant_w', '"EARLY": pdl', constant_w=False)
     assert code.machine()
     assert before_the_wait(code).isdisjoint({0, None})
 
@@ -260,7 +288,7 @@ def test_w_that_is_read_before_the_wait_without_a_promise_is_noticed(tmp_path):
 def test_x_that_is_read_before_the_wait_is_noticed(tmp_path):
     late = "    if PDL and EARLY:\n        gdc_wait()\n"
     code = replaced(
-        tmp_path, "sm_90", "quant_gemv", late, "    early = tl.load(xd)\n" + late + "    held = held[:-1] + (held[-1] + early.to(tl.int32),)\n"
+        tmp_path, "sm_90", "quant_one", late, "    early = tl.load(xd)\n" + late + "    held = held[:-1] + (held[-1] + early.to(tl.int32),)\n"
     )
     assert before_the_wait(code) == {early + 1 for early in before_the_wait(built(TARGETS["sm_90"])[PLAIN])}
 
@@ -268,3 +296,35 @@ def test_x_that_is_read_before_the_wait_is_noticed(tmp_path):
 def test_several_tokens_whose_loads_all_come_first_spill_which_is_noticed(tmp_path):
     code = replaced(tmp_path, "gfx1100", "quant_gemv", "if PARTS > 1:", "if PARTS > 9:", TIGHT)
     assert code.spilled()
+
+
+@pytest.mark.parametrize("case", [Case("Q4_1", 5, 40, 512, fused=True), Case("Q4_K", 1, 40, 512, fused=True)], ids=str)
+def test_a_gate_s_product_is_rounded_before_the_residual_is_added(case):
+    """bfloat16 has products and sums of its own there, and one that rounds once for both."""
+    (code,) = multiplied(TARGETS["sm_90"], case)
+    assert (code.count(r"fma\.rn\.bf16"), code.count(r"cvt\.rn\.bf16") > 0) == (0, True)
+
+
+WARPS = [QuantConfig("tiles", 8, 2, 32), QuantConfig("tiles", 4, 3, 16), QuantConfig("tiles", 8, 2, 8, registers=128)]
+
+
+def of_more_than_two(code: Code) -> list[str]:
+    """Sums of floats over more than two elements: in which order they are added, a layout decides."""
+    return [shape for shape in re.findall(r"\}\) : \(tensor<([0-9x]+)xf32,", code.ttgir) if not shape.startswith("2x")]
+
+
+@pytest.mark.parametrize("config", WARPS, ids=str)
+@pytest.mark.parametrize("case", [Case("Q8_0", 512, 40, 2048, fused=True), Case("Q4_K", 1, 40, 2048)], ids=str)
+def test_warps_are_added_two_at_a_time_so_that_no_layout_decides_in_which_order(case, config):
+    (code,) = multiplied(TARGETS["sm_90"], case, config=config)
+    assert (len(re.findall(r"\}\) : \(tensor<2x", code.ttgir)) > 0, of_more_than_two(code)) == (True, [])
+
+
+def test_a_sum_over_eight_warps_at_once_is_noticed(tmp_path):
+    whole = "    return tl.reshape(tl.sum(tl.reshape(total, (W, REST)), 0), (REST,))\n"
+    text = (Path(quant_gemv.__file__).parent / "quant_threads.py").read_text()
+    old = text[
+        text.index("    if W == 8:\n") : text.index("    return tl.reshape(total, (REST,))\n") + len("    return tl.reshape(total, (REST,))\n")
+    ]
+    code = replaced(tmp_path, "sm_90", "quant_threads", old, whole, config=WARPS[2])
+    assert of_more_than_two(code)

@@ -6,6 +6,7 @@ That a kernel compiles says nothing about its numbers; those are proven in Trito
 import functools
 import importlib.util
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from lanewise.arch import TARGETS
 from lanewise.contract import Problem
 from lanewise.kernels.gpu import lanes as lanes_module
 from lanewise.kernels.gpu import skinny, table
+from lanewise.kernels.gpu.config import Config
 from lanewise.kernels.gpu.defaults import default
 
 GPUS = [row for row in TARGETS.values() if row.is_gpu]
@@ -255,3 +257,14 @@ def test_a_program_too_large_for_its_registers_is_noticed():
     for row in (TARGETS["gfx1100"], TARGETS["sm_90"]):
         (code,) = compiled(row, lambda row=row: skinny.skinny(new(3, 4096), new(4096, 4096), config=big, arch=row))
         assert code.spilled()
+
+
+@pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_90", "sm_120"])
+def test_the_gates_product_is_rounded_before_the_residual_is_added(name):
+    """In float32 nothing else rounds it, and a fused multiply-add would give other bits than the chain."""
+    x, w, residual = torch.empty(1, 256, dtype=torch.bfloat16), torch.empty(16, 256, dtype=torch.bfloat16), torch.empty(1, 8)
+    config = Config("lanes", 2, 256, 1, 1)
+    arguments = {"out": torch.float32, "constant_w": False, "config": config, "arch": TARGETS[name]}
+    (code,) = compiled(TARGETS[name], lambda: skinny.skinny(x, w, residual=residual, gated=True, **arguments))
+    behind = code.text[code.text.rindex("ex2.approx") :]
+    assert re.findall(r"\b(?:fma|add)\.(?:rn\.)?f32", behind) == ["add.f32"] * 2
