@@ -58,7 +58,7 @@ class Bytes:
             self.all[at] = words[0].astype(np.uint8)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Buffer:
     """One allocation as a kernel sees it.
 

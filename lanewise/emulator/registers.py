@@ -23,7 +23,7 @@ SCALAR = 4096
 
 
 class Waves:
-    """v: of each vector register (accumulation registers behind them); s: of each scalar one; scc: bool [waves, 1]; exec: bool [waves, lanes];
+    """v: of each vector register (accumulation registers behind them) that the kernel names, None of others; s: the same of scalar ones; scc: bool [waves, 1]; exec: bool [waves, lanes];
     full: whether all of `exec` is set; index: which of the whole's waves these are; group, wave: of each, its workgroup and its place in it;
     world: memory and LDS (`emulator.world.World`).
     """
@@ -31,7 +31,7 @@ class Waves:
     __slots__ = ("exec", "full", "group", "index", "lanes", "masks", "s", "scc", "v", "wave", "whole", "world")
 
     def __init__(
-        self, v: list[Array], s: list[Array], scc: Array, execs: Array, index: Array, group: Array, wave: Array, world: Any, whole: bool = False
+        self, v: list[Any], s: list[Any], scc: Array, execs: Array, index: Array, group: Array, wave: Array, world: Any, whole: bool = False
     ) -> None:
         self.v, self.s, self.scc, self.exec, self.world = v, s, scc, execs, world
         self.index, self.group, self.wave, self.whole = index, group, wave, whole
@@ -89,7 +89,7 @@ class Waves:
 
     def part(self, which: Any) -> "Waves":
         """Some of the waves: a slice gives views, an array of indices copies (which `back` writes back)."""
-        cut = [one[which] for one in self.v], [one[which] for one in self.s]
+        cut = [one if one is None else one[which] for one in self.v], [one if one is None else one[which] for one in self.s]
         scc, execs, index = self.scc[which], self.exec[which], self.index[which]
         return Waves(*cut, scc, execs, index, self.group[which], self.wave[which], self.world)
 
@@ -97,7 +97,8 @@ class Waves:
         """What a copied part has become."""
         for mine, its in ((self.v, part.v), (self.s, part.s), ([self.scc, self.exec], [part.scc, part.exec])):
             for old, new in zip(mine, its, strict=True):
-                old[which] = new
+                if old is not None:
+                    old[which] = new
         self.refresh()
 
     def refresh(self) -> None:

@@ -27,11 +27,11 @@ class Shared:
         count = self.room * groups if self.races else 0
         self.writer, self.reader = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
 
-    def barrier(self, group: int) -> None:
-        """The workgroup (counted within the batch) has met."""
-        if self.races:
-            self.writer[group * self.room : (group + 1) * self.room] = 0
-            self.reader[group * self.room : (group + 1) * self.room] = 0
+    def barrier(self, groups: Array) -> None:
+        """Workgroups that have met, bool [groups]."""
+        if self.races and self.room:
+            self.writer.reshape(-1, self.room)[groups] = 0
+            self.reader.reshape(-1, self.room)[groups] = 0
 
     def _index(self, w: Waves, offset: Array, width: int, stores: bool, mask: Array | None) -> tuple[Array, int]:
         """Indices into all groups' bytes for int64 byte offsets, with harmless ones for lanes that do not take part; and their alignment."""
