@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,16 @@ def alu(one: Instruction, op: Any, row: Arch) -> Step:
         targets, sources = [operand("exec")], found
     sources = _completed(one, op, targets, sources, row)
     moved, written = dpp(one, given, row.wave) if _is_dpp(one) else (None, None)
-    reads = _reads(one, op, sources, given, row, moved)
+    reads, half = _reads(one, op, sources, given, row, moved)
+    run = op.run
+    if op.clamp is not None and given.flag("clamp"):
+        run = op.clamp
+    if op.takes:
+        run = partial(run, **{name: given.number(name) for name in op.takes})
     after = _finished(one, op, given)
-    writes = _writes(one, op, targets, given, row)
-    given.ignore("wait_exp")
+    writes = _writes(one, op, targets, given, row, half)
     given.done()
     touched = registers(targets) | registers(sources)
-    run = op.run
     if len(writes) == 1 and written is None and after is None:
         return Step(one, _single(run, reads, writes[0]), touched)
 
@@ -121,7 +125,8 @@ def _completed(one: Instruction, op: Any, targets: list[Operand], sources: list[
     return made
 
 
-def _reads(one: Instruction, op: Any, sources: list[Operand], given: Modifiers, row: Arch, moved: Via) -> list[Read]:
+def _reads(one: Instruction, op: Any, sources: list[Operand], given: Modifiers, row: Arch, moved: Via) -> tuple[list[Read], int]:
+    """Of every source, and which half of a 16-bit destination is meant."""
     count = len(op.src)
     several = any(kind in PACKED or kind in DOTS or kind in ("f32x2", "mix") for kind in op.src)
     low = given.bits("op_sel", 0, count + 1)
@@ -134,6 +139,8 @@ def _reads(one: Instruction, op: Any, sources: list[Operand], given: Modifiers, 
             via = sub_dword(one, given.word(f"src{number}_sel"), source.extended)
         elif source.extended:
             raise limit(one, "sext() here")
+        if low[number] and kind not in (*HALVES, *PACKED, "f32x2", "mix"):
+            raise limit(one, f"op_sel of source {number}")
         if kind == "mix":
             half = low[number] if high[number] else None
             made.append(mixed(one, source, half, bool(signs[0][number]) != source.negative, bool(signs[1][number]) or source.absolute))
@@ -145,11 +152,7 @@ def _reads(one: Instruction, op: Any, sources: list[Operand], given: Modifiers, 
             if several and (signs[0][number] or signs[1][number]):
                 raise limit(one, f"sign of source {number}")
             made.append(read(one, source, kind, half=low[number] if kind in HALVES else 0, wave=row.wave, via=via))
-    given.ignore("op_sel") if several else None
-    one_half = low[count] if not several else 0
-    if one_half:
-        given._left["dst_half"] = "1"
-    return made
+    return made, 0 if several else low[count]
 
 
 def _finished(one: Instruction, op: Any, given: Modifiers) -> Callable[[Array], Array] | None:
@@ -172,9 +175,9 @@ def _finished(one: Instruction, op: Any, given: Modifiers) -> Callable[[Array], 
     return after
 
 
-def _writes(one: Instruction, op: Any, targets: list[Operand], given: Modifiers, row: Arch) -> list[Write]:
-    left, made = list(targets), []
-    half = given.number("dst_half")
+def _writes(one: Instruction, op: Any, targets: list[Operand], given: Modifiers, row: Arch, half: int) -> list[Write]:
+    left, made = list(targets), list[Write]()
+    keeps = row.keeps_half or op.keeps
     for kind in op.dst:
         if kind == "scc":
             made.append(_write_scc)
@@ -185,7 +188,7 @@ def _writes(one: Instruction, op: Any, targets: list[Operand], given: Modifiers,
         elif kind == "mask":
             made.append(_mask_write(one, target))
         elif target.kind == "v":
-            made.append(_vector_write(one, target, kind, half if target.half is None else target.half, row))
+            made.append(_vector_write(one, target, kind, half if target.half is None else target.half, keeps))
         else:
             made.append(_scalar_write(one, target, kind))
     return made
@@ -240,7 +243,7 @@ def _halves(value: Array) -> list[Array]:
     return [both[..., 0], both[..., 1]]
 
 
-def _vector_write(one: Instruction, target: Operand, kind: str, half: int, row: Arch) -> Write:
+def _vector_write(one: Instruction, target: Operand, kind: str, half: int, keeps: bool) -> Write:
     first = target.first
     if kind in ("u32", "i32", "f32"):
         dtype = _DTYPES[kind]
@@ -282,7 +285,7 @@ def _vector_write(one: Instruction, target: Operand, kind: str, half: int, row: 
                 w.put(first + number, word, False)
 
         return many
-    return _half_write(one, first, kind, 1 if kind == "f16hi" else half, row.keeps_half or "mix" in one.mnemonic or half == 1)
+    return _half_write(one, first, kind, 1 if kind == "f16hi" else half, keeps or "mix" in one.mnemonic or half == 1)
 
 
 def _half_write(one: Instruction, first: int, kind: str, half: int, keeps: bool) -> Write:

@@ -60,7 +60,7 @@ def launch(
     code: CodeObject, grid: Sequence[int], args: Mapping[str, Any] | Sequence[Any], *, schedule: str = "lockstep", waits: bool = True, races: bool = True,
     preload: bool = True, measure: Measure | None = None, watch: Callable[[Step, Waves], None] | None = None, lanes: int = _LANES,
 ) -> Ran:  # fmt: skip
-    """Run a kernel on a grid of workgroups; arrays that it writes are written when it has ended, and not where it faults.
+    """Run a kernel on a grid of workgroups.
 
     grid: up to three numbers of workgroups
     args: the kernel's run-time arguments, in its order or by name: contiguous numpy arrays for pointers (those that are not writeable may only be read),
@@ -88,15 +88,17 @@ def launch(
     begin = entry(code, preload)
     counts = np.zeros(len(steps), np.int64)
     each = max(1, lanes // (code.warps * code.row.wave))
-    with np.errstate(all="ignore"):
-        for first in range(0, total, each):
-            numbers = _numbers(order[first : first + each], sizes)
-            world = _world(code, memory, len(numbers), races, measure)
-            w = begun(code, numbers, arguments, segment, world, preload, named)
-            batch = Batch(steps, w, numbers, code.kernel, begin, plan, waits=waits, most=_BRANCHES, watch=watch)
-            batch.run()
-            counts += batch.counts
-    memory.back()
+    try:
+        with np.errstate(all="ignore"):
+            for first in range(0, total, each):
+                numbers = _numbers(order[first : first + each], sizes)
+                world = _world(code, memory, len(numbers), races, measure)
+                w = begun(code, numbers, arguments, segment, world, preload, named)
+                batch = Batch(steps, w, numbers, code.kernel, begin, plan, waits=waits, most=_BRANCHES, watch=watch)
+                batch.run()
+                counts += batch.counts
+    finally:
+        memory.back()
     return Ran(code, tuple(int(one) for one in counts), total, time.perf_counter() - began)
 
 

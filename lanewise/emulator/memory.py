@@ -3,6 +3,7 @@
 Addresses of 2^40 bytes belong to each buffer, which begins in their middle, so what runs over or in front of one lands in none.
 """
 
+import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +21,20 @@ _QUAD = np.dtype((np.void, 16))
 
 
 class Bytes:
-    """Bytes that lanes read and write by index, with views of every width; `shift` of them lie in front, so that alignment is that of the address."""
+    """Bytes that lanes read and write by index, with views of every width; `shift` of them lie in front, so that alignment is that of the address.
 
-    def __init__(self, size: int, shift: int = 0) -> None:
+    held: where they are already, at an address as far behind a multiple of 16; without it they are new
+    """
+
+    def __init__(self, size: int, shift: int = 0, held: Array | None = None) -> None:
         self.size, self.shift = size, shift
-        room = np.zeros((shift + size + 31) // 16 * 16 + 64, np.uint8)
-        begin = -room.ctypes.data % 64
-        self.all = room[begin : begin + (shift + size + 15) // 16 * 16]
+        whole = (shift + size + 15) // 16 * 16
+        if held is None or not size:
+            room = np.zeros(whole + 64, np.uint8)
+            begin = -room.ctypes.data % 64
+            self.all = room[begin : begin + whole]
+        else:  # sixteen aligned bytes are never of two pages: what lies around the first and the last is there
+            self.all = np.frombuffer((ctypes.c_uint8 * whole).from_address(held.ctypes.data - shift), np.uint8)
         self.u16, self.u32, self.u64, self.quad = (self.all.view(kind) for kind in (np.uint16, np.uint32, np.uint64, _QUAD))
         self.data = self.all[shift : shift + size]
 
@@ -62,7 +70,7 @@ class Bytes:
 class Buffer:
     """One allocation as a kernel sees it.
 
-    data:     uint8, read when the kernel starts and written back when it has ended
+    data:     uint8, contiguous. The kernel works on it where it is, or on a copy where it begins elsewhere than `aligned` says
     write:    whether the kernel may write to it
     known:    bool per byte, whether anybody has written it; None: all of it
     aligned:  where `data` lies behind a multiple of 256 bytes
@@ -133,17 +141,19 @@ class Memory:
     def add(self, buffer: Buffer) -> int:
         """Give a buffer its address."""
         self.buffers.append(buffer)
-        buffer.bytes = Bytes(buffer.data.size, buffer.aligned % 16)
-        buffer.bytes.data[...] = buffer.data
+        shift, there = buffer.aligned % 16, buffer.data.ctypes.data % 16
+        buffer.bytes = Bytes(buffer.data.size, shift, buffer.data if there == shift else None)
+        if there != shift:
+            buffer.bytes.data[...] = buffer.data
         buffer.address = (len(self.buffers) << SHIFT) + _MIDDLE + buffer.aligned % _ALIGNED
         if buffer.address >= 1 << 47:
             raise Fault(f"a launch with more than {len(self.buffers) - 1} buffers")
         return buffer.address
 
     def back(self) -> None:
-        """What the kernel has written goes where the buffers came from."""
+        """What the kernel has written to copies goes where they came from."""
         for buffer in self.buffers:
-            if buffer.written:
+            if buffer.written and buffer.data.ctypes.data % 16 != buffer.aligned % 16:
                 buffer.data[...] = buffer.bytes.data
 
     def at(self, address: int, where: Array | None = None) -> Buffer:
