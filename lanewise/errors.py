@@ -11,10 +11,10 @@ __all__ = [
     "CompilerError",
     "ContextLengthError",
     "DeviceError",
-    "EmulatorFault",
     "EmulatorLimitError",
     "EvidenceError",
     "FormatError",
+    "KernelFaultError",
     "LanewiseError",
     "ModelError",
     "ModelFileError",
@@ -78,7 +78,7 @@ class DeviceError(LanewiseError):
     """A device that is not there, or that this build has no backend for."""
 
 
-class EmulatorFault(LanewiseError):
+class KernelFaultError(LanewiseError):
     """What a kernel did that no card would forgive, or not always. `at` says where: an `emulator.fault.Place`."""
 
     def __init__(self, message: str, at: object = None) -> None:

@@ -1,4 +1,4 @@
-"""An instruction of the table, compiled to a function over its operands: sources read as their types, the row's function, results written under EXEC."""
+"""An instruction of the table as a function of waves: sources read as their types, the table's function, results written under EXEC."""
 
 import re
 from collections.abc import Callable
@@ -224,8 +224,10 @@ def _scalar_write(one: Instruction, target: Operand, kind: str) -> Write:
     return pair
 
 
-_DTYPES: dict[str, Any] = {"u32": np.uint32, "i32": np.int32, "f32": np.float32, "u64": np.uint64, "i64": np.int64, "f64": np.float64, "u16": np.uint16,
-           "i16": np.int16, "f16": np.float16, "bf16": np.uint16, "f16hi": np.float16}  # fmt: skip
+_DTYPES: dict[str, Any] = {
+    "u32": np.uint32, "i32": np.int32, "f32": np.float32, "u64": np.uint64, "i64": np.int64, "f64": np.float64, "u16": np.uint16, "i16": np.int16,
+    "f16": np.float16, "bf16": np.uint16, "f16hi": np.float16,
+}  # fmt: skip
 
 
 def _typed(value: Array, kind: str) -> Array:

@@ -46,7 +46,8 @@ def _hidden(code: CodeObject, grid: tuple[int, int, int]) -> dict[str, int]:
     threads = (code.warps * code.row.wave, 1, 1)
     found = {"hidden_grid_dims": 3}
     for axis, (count, size) in zip("xyz", zip(grid, threads, strict=True), strict=True):
-        found |= {f"hidden_block_count_{axis}": count, f"hidden_group_size_{axis}": size, f"hidden_remainder_{axis}": 0, f"hidden_global_offset_{axis}": 0}
+        found |= {f"hidden_block_count_{axis}": count, f"hidden_group_size_{axis}": size}
+        found |= {f"hidden_remainder_{axis}": 0, f"hidden_global_offset_{axis}": 0}
     return found
 
 

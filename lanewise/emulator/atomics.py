@@ -15,7 +15,7 @@ OPERATIONS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {}
 
 
 def _fill() -> None:
-    sizes = {"u32": np.uint32, "i32": np.int32, "b32": np.uint32, "u64": np.uint64, "i64": np.int64, "b64": np.uint64}
+    sizes: dict[str, Any] = {"u32": np.uint32, "i32": np.int32, "b32": np.uint32, "u64": np.uint64, "i64": np.int64, "b64": np.uint64}
     for kind, dtype in sizes.items():
         operations: dict[str, Callable[[Any, Any], Any]] = {
             "add": lambda old, new: old + new,
@@ -31,7 +31,8 @@ def _fill() -> None:
         }
         for name, run in operations.items():
             OPERATIONS[f"{name}_{kind}"] = (dtype, run)
-    for kind, dtype in (("f32", np.float32), ("f64", np.float64)):
+    floats: dict[str, Any] = {"f32": np.float32, "f64": np.float64}
+    for kind, dtype in floats.items():
         OPERATIONS[f"add_{kind}"] = (dtype, lambda old, new: old + new)
         OPERATIONS[f"min_{kind}"] = OPERATIONS[f"min_num_{kind}"] = (dtype, np.fmin)
         OPERATIONS[f"max_{kind}"] = OPERATIONS[f"max_num_{kind}"] = (dtype, np.fmax)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from lanewise.errors import EmulatorFault, EmulatorLimitError
+from lanewise.errors import EmulatorLimitError, KernelFaultError
 from lanewise.isa.assembly import Instruction
 
-__all__ = ["Fault", "Place", "limit"]
+__all__ = ["FaultError", "Place", "limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Place:
         return f"{self.kernel}, {pc} ({line}), `{one.text}`, workgroup {self.group}, wave {self.wave}{lane}"
 
 
-class Fault(Exception):
+class FaultError(Exception):
     """Raised where an instruction runs, which does not know whose waves it was given: `wave` counts within those.
 
     buffer, offset: of the first byte that is meant
@@ -38,10 +38,10 @@ class Fault(Exception):
         super().__init__(what)
         self.what, self.wave, self.lane, self.buffer, self.offset = what, wave, lane, buffer, offset
 
-    def placed(self, kernel: str, instruction: Instruction, group: tuple[int, int, int], wave: int) -> EmulatorFault:
+    def placed(self, kernel: str, instruction: Instruction, group: tuple[int, int, int], wave: int) -> KernelFaultError:
         """The same for whoever launched the kernel."""
         at = Place(kernel, instruction, group, wave, self.lane, self.buffer, self.offset)
-        return EmulatorFault(f"{at}: {self.what}", at)
+        return KernelFaultError(f"{at}: {self.what}", at)
 
 
 def limit(one: Instruction, what: str) -> EmulatorLimitError:

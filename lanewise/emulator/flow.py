@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from lanewise.arch import Arch
 from lanewise.emulator.fault import limit
 from lanewise.emulator.operands import operand
@@ -41,15 +39,21 @@ class Wait:
     counts: tuple[tuple[str, int], ...]
 
 
+def _some(w: Waves) -> Array:
+    some: Array = w.exec.any(axis=1)
+    return some
+
+
 def _conditions(wave: int) -> dict[str, Callable[[Waves], Array]]:
     def vcc(w: Waves) -> Array:
-        return np.any([w.s[VCC + word][:, 0] != 0 for word in range(wave // 32)], axis=0)
+        word: Array = w.s[VCC][:, 0] if wave == 32 else w.s[VCC][:, 0] | w.s[VCC + 1][:, 0]
+        return word.astype(bool)
 
     return {
         "s_cbranch_scc0": lambda w: ~w.scc[:, 0],
         "s_cbranch_scc1": lambda w: w.scc[:, 0],
-        "s_cbranch_execz": lambda w: ~w.exec.any(axis=1),
-        "s_cbranch_execnz": lambda w: w.exec.any(axis=1),
+        "s_cbranch_execz": lambda w: ~_some(w),
+        "s_cbranch_execnz": _some,
         "s_cbranch_vccz": lambda w: ~vcc(w),
         "s_cbranch_vccnz": vcc,
     }
@@ -85,12 +89,11 @@ def waits(one: Instruction, row: Arch) -> Wait | None:
         return Wait(one, tuple((names[item[1]], int(item[2])) for item in found if item))
     if name == "s_waitcnt_vscnt" and one.operands[0] == "null":
         return Wait(one, (("vs", _number(one, one.operands[1])),))
-    counters = {"load": "load", "store": "store", "ds": "ds", "km": "km"}
-    if found := re.fullmatch(r"s_wait_(load|store|ds|km)cnt", name):
-        return Wait(one, ((counters[found[1]], _number(one, one.operands[0])),))
-    if found := re.fullmatch(r"s_wait_(load|store)cnt_dscnt", name):
+    if single := re.fullmatch(r"s_wait_(load|store|ds|km)cnt", name):
+        return Wait(one, ((single[1], _number(one, one.operands[0])),))
+    if double := re.fullmatch(r"s_wait_(load|store)cnt_dscnt", name):
         both = _number(one, one.operands[0])  # RDNA4 ISA, S_WAIT_LOADCNT_DSCNT: bits 13:8 and 5:0
-        return Wait(one, ((found[1], both >> 8 & 63), ("ds", both & 63)))
+        return Wait(one, ((double[1], both >> 8 & 63), ("ds", both & 63)))
     return None
 
 

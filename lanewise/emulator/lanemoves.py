@@ -40,7 +40,7 @@ def dpp_map(name: str, value: Any, lanes: int) -> tuple[Array, Array]:
     if name == "row_bcast":  # the last lane of the row in front; of the first half of the wave
         other = row - 1 if value == ROW - 1 else np.full(lanes, 31)
         return other, (lane >= ROW) if value == ROW - 1 else (lane >= 32)
-    whole = {
+    whole: dict[str, Callable[[], Array]] = {
         "row_ror": lambda: row + (at - value) % ROW,
         "wave_rol": lambda: (lane + 1) % lanes,
         "wave_ror": lambda: (lane - 1) % lanes,
@@ -74,7 +74,7 @@ def dpp(one: Instruction, given: Modifiers, lanes: int) -> tuple[Via, Callable[[
 
     def valid(w: Waves) -> Array:
         """bool [lanes] or [waves, lanes]"""
-        return there if w.full or fetch or name == "dpp8" and fetch else there & w.exec[:, index]
+        return there if w.full or fetch or (name == "dpp8" and fetch) else there & w.exec[:, index]
 
     def via(word: Read) -> Read:
         def moved(w: Waves) -> Array:

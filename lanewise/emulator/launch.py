@@ -57,23 +57,26 @@ class Ran:
 
 
 def launch(
-    code: CodeObject, grid: Sequence[int], args: Mapping[str, Any] | Sequence[Any], *, schedule: str = "lockstep", waits: bool = True, races: bool = True,
-    preload: bool = True, measure: Measure | None = None, watch: Callable[[Step, Waves], None] | None = None, lanes: int = _LANES,
+    code: CodeObject, grid: Sequence[int], args: Mapping[str, Any] | Sequence[Any], *, schedule: str = "lockstep", waits: bool = True,
+    races: bool = True, preload: bool = True, measure: Measure | None = None, watch: Callable[[Step, Waves], None] | None = None,
+    lanes: int = _LANES,
 ) -> Ran:  # fmt: skip
     """Run a kernel on a grid of workgroups.
 
     grid: up to three numbers of workgroups
-    args: the kernel's run-time arguments, in its order or by name: contiguous numpy arrays for pointers (those that are not writeable may only be read),
-          a `Buffer` where rights, unwritten bytes or an odd address are meant, Python and numpy numbers for the rest
+    args: the kernel's run-time arguments, in its order or by name: contiguous numpy arrays for pointers (what is not writeable may only be read), a
+          `Buffer` where rights, unwritten bytes or an odd address are meant, Python and numpy numbers for the rest
     schedule: "lockstep", "serial", "reversed" or "random:SEED": the order in which waves run
     waits: whether to look for results of loads that are used before they were waited for; races: the same of LDS between waves
     preload: by a driver that preloads arguments, where the kernel has an entry for it
     measure, watch: told of every access, and of every instruction; lanes: how many run side by side, about
 
-    Raises EmulatorFault for what no card would forgive, EmulatorLimitError for what the emulator has not, ShapeError for arguments that do not fit.
+    Raises KernelFaultError for what no card would forgive, EmulatorLimitError for what the emulator has not, ShapeError for arguments that do
+    not fit.
     """
-    sizes = (*(int(one) for one in grid), 1, 1)[:3]
-    if len(grid) > 3 or min(sizes) < 0:
+    x, y, z, *more = (*(int(one) for one in grid), 1, 1, 1)
+    sizes = (x, y, z)
+    if len(more) > 3 or min(sizes) < 0:
         raise ShapeError(f"a grid has up to three sizes of 0 or more; {tuple(grid)} was given")
     if code.row.vendor != "amd":
         raise EmulatorLimitError(f"the emulator runs AMD's machine code; {code.kernel} is compiled for {code.row}")

@@ -109,7 +109,7 @@ def _atomic(one: Instruction, name: str, found: list[Operand], given: Modifiers)
     kind = name.replace("rtn_", "").replace("storexchg", "swap").replace("wrxchg", "swap")
     compares = kind.startswith(("cmpst", "cmpstore"))
     entry: Any = (np.uint32, None) if compares and kind.endswith("b32") else OPERATIONS.get(kind)
-    result, *rest = found if returns else [None, *found]
+    results, rest = found[:returns], found[returns:]
     if entry is None or len(rest) != 2 + compares or np.dtype(entry[0]).itemsize != 4:
         raise limit(one, f"instruction {one.mnemonic}")
     dtype, run = entry
@@ -124,10 +124,10 @@ def _atomic(one: Instruction, name: str, found: list[Operand], given: Modifiers)
         index = w.world.shared.all(w, at(w), 4)
         data = [np.broadcast_to(words(one, value)[0](w), w.exec.shape).view(dtype) for value in values]
         old = atomic(w.world.shared.bytes, index, dtype, run or (lambda before, new: new), data[0], data[1] if compares else None, w.exec)
-        if result is not None:
-            w.put(result.first, old.view(np.uint32), False)
+        if results:
+            w.put(results[0].first, old.view(np.uint32), False)
 
-    return step, registers([result]) if result is not None else frozenset()
+    return step, registers(results)
 
 
 def _permute(one: Instruction, name: str, found: list[Operand], given: Modifiers) -> Callable[[Waves], None]:

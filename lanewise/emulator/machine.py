@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from lanewise.emulator.compiler import Code
-from lanewise.emulator.fault import Fault
+from lanewise.emulator.fault import FaultError
 from lanewise.emulator.flow import Flow, Wait
 from lanewise.emulator.registers import Array, Waves
 from lanewise.emulator.schedule import Schedule
 from lanewise.emulator.step import Step
 from lanewise.emulator.waits import Waits
-from lanewise.errors import EmulatorFault
+from lanewise.errors import KernelFaultError
 
 __all__ = ["Batch"]
 
@@ -29,8 +29,9 @@ class Batch:
     """
 
     def __init__(
-        self, code: Code, w: Waves, numbers: Array, kernel: str, begin: int, schedule: Schedule, *, waits: bool = True, most: int, watch: Watch | None = None
-    ) -> None:
+        self, code: Code, w: Waves, numbers: Array, kernel: str, begin: int, schedule: Schedule, *, waits: bool = True, most: int,
+        watch: Watch | None = None,
+    ) -> None:  # fmt: skip
         self.code, self.w, self.numbers, self.kernel, self.schedule, self.watch, self.most = code, w, numbers, kernel, schedule, watch, most
         count = len(w.index)
         self.groups, self.slots = len(numbers), count // len(numbers)
@@ -42,7 +43,7 @@ class Batch:
         self.turns = 0
 
     def run(self) -> None:
-        """Until every wave has ended. Raises EmulatorFault."""
+        """Until every wave has ended. Raises KernelFaultError."""
         while True:
             able = self.state == _RUNS
             if not able.any():
@@ -111,16 +112,16 @@ class Batch:
                 else:
                     self._meet(step, w, which, pc)
                     return
-        except Fault as fault:
+        except FaultError as fault:
             raise self._placed(fault, w, pc) from None
         self.pc[which] = pc
 
     def _count(self, count: int, pc: int) -> None:
         self.turns += 1
         if self.turns > self.most:
-            raise Fault(f"has branched {self.most} times and not ended")
+            raise FaultError(f"has branched {self.most} times and not ended")
 
-    def _placed(self, fault: Fault, w: Waves, pc: int) -> EmulatorFault:
+    def _placed(self, fault: FaultError, w: Waves, pc: int) -> KernelFaultError:
         wave = min(fault.wave, len(w.index) - 1)
         group = self.numbers[w.group[wave]]
         x, y, z = (int(part) for part in group)
@@ -140,7 +141,7 @@ class Batch:
                 self._finished(w)
                 self.signalled[which] = True
             elif not self.signalled[which].all():
-                raise Fault("waits at a barrier that it has not signalled", int((~self.signalled[which]).argmax()))
+                raise FaultError("waits at a barrier that it has not signalled", int((~self.signalled[which]).argmax()))
             self.state[which] = _WAITS
             self.pc[which] = pc
         self._release(pc)
@@ -148,7 +149,7 @@ class Batch:
     def _finished(self, w: Waves) -> None:
         step = self.waits.outstanding(w) if self.waits is not None else None
         if step is not None:
-            raise Fault(f"is reached while `{step.one.text}` is still on its way: a wait is missing")
+            raise FaultError(f"is reached while `{step.one.text}` is still on its way: a wait is missing")
 
     def _release(self, pc: int) -> None:
         """Workgroups of which every wave waits go on."""
@@ -173,10 +174,10 @@ class Batch:
         self.signalled.reshape(self.slots, self.groups)[:, ready] = False
         self.w.world.shared.barrier(ready)
 
-    def _diverged(self, group: int, slot: int, what: str) -> EmulatorFault:
+    def _diverged(self, group: int, slot: int, what: str) -> KernelFaultError:
         pc = int(self.pc.reshape(self.slots, self.groups)[slot, group])
         x, y, z = (int(part) for part in self.numbers[group])
-        return Fault(what).placed(self.kernel, self.code[pc].one, (x, y, z), slot)
+        return FaultError(what).placed(self.kernel, self.code[pc].one, (x, y, z), slot)
 
     def _stuck(self) -> None:
         raise self._diverged(0, 0, "waits for ever")

@@ -9,15 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.emulator.fault import Fault
+from lanewise.emulator.fault import FaultError
 from lanewise.emulator.registers import Array, fault, first
 
-__all__ = ["Buffer", "Bytes", "Memory"]
+__all__ = ["Buffer", "Bytes", "Memory", "at_address"]
 
 SHIFT = 40
 _MIDDLE = 1 << SHIFT - 1
 _ALIGNED = 256  # what a GPU's allocator gives
 _QUAD = np.dtype((np.void, 16))
+
+
+def at_address(address: int, size: int) -> Array:
+    """The bytes that are there."""
+    held: Any = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(held, np.uint8)
 
 
 class Bytes:
@@ -34,7 +40,7 @@ class Bytes:
             begin = -room.ctypes.data % 64
             self.all = room[begin : begin + whole]
         else:  # sixteen aligned bytes are never of two pages: what lies around the first and the last is there
-            self.all = np.frombuffer((ctypes.c_uint8 * whole).from_address(held.ctypes.data - shift), np.uint8)
+            self.all = at_address(held.ctypes.data - shift, whole)
         self.u16, self.u32, self.u64, self.quad = (self.all.view(kind) for kind in (np.uint16, np.uint32, np.uint64, _QUAD))
         self.data = self.all[shift : shift + size]
 
@@ -86,7 +92,7 @@ class Buffer:
     written: bool = field(default=False, init=False)
 
     def check(self, index: Array, width: int, mask: Array | None, stores: bool) -> tuple[Array, int]:
-        """The indices with harmless ones for lanes that do not take part, and their common alignment. Raises Fault for the first lane that is wrong."""
+        """The indices with harmless ones for lanes that do not take part, and their alignment. Raises FaultError for the first lane that is wrong."""
         if mask is not None:
             index = np.where(mask, index, index[first(mask)])
         if int(index.min()) < 0 or int(index.max()) > self.bytes.size - width:
@@ -98,8 +104,10 @@ class Buffer:
             everyone = np.ones(index.shape, bool) if mask is None else mask
             at = int(index[first(everyone)])
             raise fault(f"writes {width} bytes at offset {at} of {self.name}, which may only be read", everyone, buffer=self.name, offset=at)
-        low = int(np.bitwise_or.reduce(index, axis=None)) | self.bytes.shift if not self.bytes.shift else int(
-            np.bitwise_or.reduce(index + self.bytes.shift, axis=None)
+        low = (
+            int(np.bitwise_or.reduce(index, axis=None)) | self.bytes.shift
+            if not self.bytes.shift
+            else int(np.bitwise_or.reduce(index + self.bytes.shift, axis=None))
         )
         aligned = low & -low if low else 256
         if aligned < min(width, 4):
@@ -147,7 +155,7 @@ class Memory:
             buffer.bytes.data[...] = buffer.data
         buffer.address = (len(self.buffers) << SHIFT) + _MIDDLE + buffer.aligned % _ALIGNED
         if buffer.address >= 1 << 47:
-            raise Fault(f"a launch with more than {len(self.buffers) - 1} buffers")
+            raise FaultError(f"a launch with more than {len(self.buffers) - 1} buffers")
         return buffer.address
 
     def back(self) -> None:
@@ -162,7 +170,7 @@ class Memory:
         if 0 <= number < len(self.buffers):
             return self.buffers[number]
         what = f"address {address:#x} belongs to no buffer"
-        raise Fault(what) if where is None else fault(what, where)
+        raise FaultError(what) if where is None else fault(what, where)
 
     def split(self, address: Array, mask: Array | None) -> list[tuple[Buffer, Array, Array | None]]:
         """For uint64 addresses: every buffer that is meant, indices in it, and the lanes that mean it."""

@@ -27,8 +27,10 @@ _EXEC = {"exec": 0, "exec_lo": 0, "exec_hi": 1}
 _REGISTER = re.compile(r"(v|s|a|ttmp)(?:(\d+)|\[(\d+)(?::(\d+))?\])(\.[lh])?$")
 # The constants that a float has no other word for, as what they are in 64 bits (AMD's ISA guides, "inline constants").
 _WIDE = {"0.15915494309189532": 0x3FC45F306DC9C882, "0.15915494": 0x3FC45F306DC9C882}
-_NUMPY = {"u32": np.uint32, "i32": np.int32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16, "bf16": np.uint16,
-          "u64": np.uint64, "i64": np.int64, "f64": np.float64, "u8": np.uint8, "i8": np.int8}  # fmt: skip
+_NUMPY: dict[str, Any] = {
+    "u32": np.uint32, "i32": np.int32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16, "bf16": np.uint16,
+    "u64": np.uint64, "i64": np.int64, "f64": np.float64, "u8": np.uint8, "i8": np.int8,
+}  # fmt: skip
 HALVES = ("u16", "i16", "f16", "bf16")
 WIDE = ("u64", "i64", "f64")
 PACKED = {"f16x2": "f16", "i16x2": "i16", "u16x2": "u16", "bf16x2": "bf16"}
@@ -117,7 +119,7 @@ def constant(one: Instruction, source: Operand, kind: str) -> int:
     if kind == "f64":  # a literal is the upper half; what is inline is an integer
         return value << 32 if value > 64 else value & (2**64 - 1)
     if kind in ("u64", "i64", "b64"):
-        return ((value - 2**32 if kind == "i64" and value >= 2**31 else value)) & (2**64 - 1)
+        return (value - 2**32 if kind == "i64" and value >= 2**31 else value) & (2**64 - 1)
     return value & 0xFFFFFFFF
 
 
@@ -192,8 +194,8 @@ def _plain(one: Instruction, source: Operand, kind: str, half: int, signed: bool
         return lambda w: np.stack(np.broadcast_arrays(*[part(w) for part in parts]))
     word = parts[0]
     if kind in HALVES:
-        dtype = _NUMPY[kind]
-        return lambda w: word(w).view(dtype)[:, half::2]
+        half_type = _NUMPY[kind]
+        return lambda w: word(w).view(half_type)[:, half::2]
     if kind in DOTS:
         return _small(word, kind, signed)
     dtype = _NUMPY.get(kind)

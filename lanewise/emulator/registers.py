@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.fault import Fault
+from lanewise.emulator.fault import FaultError
 
 __all__ = ["FLAT", "M0", "NULL", "SCALARS", "TTMP", "VCC", "Waves", "bits", "lanes_of"]
 
@@ -23,9 +23,10 @@ SCALAR = 4096
 
 
 class Waves:
-    """v: of each vector register (accumulation registers behind them) that the kernel names, None of others; s: the same of scalar ones; scc: bool [waves, 1]; exec: bool [waves, lanes];
-    full: whether all of `exec` is set; index: which of the whole's waves these are; group, wave: of each, its workgroup and its place in it;
-    world: memory and LDS (`emulator.world.World`).
+    """v: of each vector register (accumulation registers behind them) that the kernel names, None of others; s: the same of scalar ones
+
+    scc: bool [waves, 1]; exec: bool [waves, lanes]; full: whether all of `exec` is set; index: which of the whole's waves these are
+    group, wave: of each, its workgroup and its place in it; world: memory and LDS (`emulator.world.World`)
     """
 
     __slots__ = ("exec", "full", "group", "index", "lanes", "masks", "s", "scc", "v", "wave", "whole", "world")
@@ -129,7 +130,7 @@ def first(mask: Array) -> tuple[int, int]:
     return int(wave), int(lane)
 
 
-def fault(what: str, mask: Array, **more: Any) -> Fault:
+def fault(what: str, mask: Array, **more: Any) -> FaultError:
     """A fault of the first lane of a mask."""
     wave, lane = first(mask)
-    return Fault(what, wave, lane, **more)
+    return FaultError(what, wave, lane, **more)

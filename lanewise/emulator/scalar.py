@@ -1,5 +1,6 @@
 """Scalar instructions that are more than a function of their operands: they use EXEC, the program counter or the mode, or carry a constant."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -46,9 +47,15 @@ def constant_form(one: Instruction) -> tuple[str, tuple[str, ...]]:
         return name, operands
     raw = int(operand(operands[-1]).value) & 0xFFFF
     value = raw if name.endswith("_u32") and name.startswith("s_cmpk_") else raw - 0x10000 if raw >= 0x8000 else raw
-    full = {"s_movk_i32": "s_mov_b32", "s_addk_i32": "s_add_i32", "s_addk_co_i32": "s_add_co_i32", "s_mulk_i32": "s_mul_i32", "s_cmovk_i32": "s_cmov_b32"}
+    full = {
+        "s_movk_i32": "s_mov_b32",
+        "s_addk_i32": "s_add_i32",
+        "s_addk_co_i32": "s_add_co_i32",
+        "s_mulk_i32": "s_mul_i32",
+        "s_cmovk_i32": "s_cmov_b32",
+    }
     twice = name.startswith(("s_addk_", "s_mulk_"))
-    plain = full.get(name, name.replace("s_cmpk_", "s_cmp_"))
+    plain = full.get(name, re.sub("^s_(add|mul|cmp)k_", r"s_\1_", name))
     return plain, (operands[0], *((operands[0],) if twice else ()), str(value))
 
 

@@ -6,7 +6,7 @@ same element store it each.
 
 import numpy as np
 
-from lanewise.emulator.fault import Fault
+from lanewise.emulator.fault import FaultError
 from lanewise.emulator.memory import Bytes
 from lanewise.emulator.registers import POISON, Array, Waves, fault, first
 
@@ -140,7 +140,7 @@ class Shared:
             if bad.any():
                 raise self._race(bad, index + number, writer, "writes a byte that wave {} has written too", mask)
 
-    def _race(self, flat: Array, index: Array, marks: Array, what: str, mask: Array | None) -> Fault:
+    def _race(self, flat: Array, index: Array, marks: Array, what: str, mask: Array | None) -> FaultError:
         """flat, marks: of active lanes."""
         bad = np.zeros(index.shape, bool)
         bad[np.ones(index.shape, bool) if mask is None else mask] = flat

@@ -1,10 +1,11 @@
 """Scalar loads and a lane's own memory."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from lanewise.arch import Arch
-from lanewise.emulator.fault import Fault, limit
-from lanewise.emulator.memory import uniform
+from lanewise.emulator.fault import FaultError, limit
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
 from lanewise.emulator.registers import Array, Waves, fault
@@ -42,7 +43,7 @@ def scalar_load(one: Instruction, row: Arch) -> Step:
         if buffered:
             count = w.s[base.first + 2]
             if bool((np.int64(fixed + width) + (0 if extra is None else extra(w).astype(np.int64)) > count).any()):
-                raise Fault("a scalar load past the descriptor's number of bytes")
+                raise FaultError("a scalar load past the descriptor's number of bytes")
         start = start + np.uint64(fixed & (2**64 - 1))
         same = len(start) == 1 or bool((start == start[0, 0]).all())
         for buffer, index, mask in w.world.memory.split(start[:1] if same else start, None):
@@ -99,7 +100,10 @@ def swizzled(one: Instruction, verb: str, wanted: Access, found: list[Operand], 
     return _own(one, verb, wanted, value, offset, registers(found), counters(row, "buffer", verb))
 
 
-def _own(one: Instruction, verb: str, wanted: Access, value: Operand, offset, touched: frozenset[int], counter: tuple[str, ...]) -> Step:  # type: ignore[no-untyped-def]
+def _own(
+    one: Instruction, verb: str, wanted: Access, value: Operand, offset: Callable[[Waves], Array],
+    touched: frozenset[int], counter: tuple[str, ...],
+) -> Step:  # fmt: skip
     loads, width = verb == "load", wanted.width
 
     def step(w: Waves) -> None:
@@ -119,6 +123,3 @@ def _own(one: Instruction, verb: str, wanted: Access, value: Operand, offset, to
             w.world.scratch.scatter(index[w.exec], width, [word[w.exec] for word in every])
 
     return Step(one, step, touched, counter, registers([value]) if loads else frozenset())
-
-
-_ = uniform

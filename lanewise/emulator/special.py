@@ -9,7 +9,7 @@ from lanewise.arch import Arch
 from lanewise.emulator.fault import limit
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
-from lanewise.emulator.registers import Array, Waves, bits
+from lanewise.emulator.registers import Array, Waves
 from lanewise.emulator.step import Step, registers
 from lanewise.isa.assembly import Instruction
 
@@ -197,4 +197,3 @@ SPECIAL: dict[str, Callable[[Instruction, list[Operand], Modifiers], Run]] = {
     "v_mbcnt_hi_u32_b32": _count_below(upper=True),
     "v_nop": _nothing,
 }
-_ = bits

@@ -3,9 +3,10 @@
 Facts: LLVM's AMDGPU usage guide, "Initial Kernel Execution State" and "Kernel Descriptor".
 """
 
+from typing import Any
+
 import numpy as np
 
-from lanewise.arch import Arch
 from lanewise.emulator.operands import ACCUMULATORS
 from lanewise.emulator.registers import NULL, POISON, SCALAR, SCALARS, TTMP, VCC, Array, Waves
 from lanewise.emulator.world import World
@@ -15,7 +16,9 @@ from lanewise.isa.code_object import CodeObject, Descriptor
 __all__ = ["begun", "entry", "user_registers"]
 
 # Of kernel_code_properties, bit by bit: what the driver fills scalar registers with, and how many.
-_USER = (("private buffer", 4), ("dispatch packet", 2), ("queue", 2), ("arguments", 2), ("dispatch number", 2), ("flat scratch", 2), ("scratch size", 1))
+_USER = (
+    ("private buffer", 4), ("dispatch packet", 2), ("queue", 2), ("arguments", 2), ("dispatch number", 2), ("flat scratch", 2), ("scratch size", 1),
+)  # fmt: skip
 _GIVEN = ("private buffer", "arguments", "flat scratch", "scratch size")  # those that the emulator has something for
 _ROUNDS_TO_NEAREST_KEEPS_DENORMALS = 0xF0
 _PRELOADED_ENTRY = 256  # bytes behind the entry of drivers that know nothing of preloading
@@ -47,21 +50,23 @@ def user_registers(descriptor: Descriptor) -> tuple[dict[str, int], int]:
 def begun(code: CodeObject, groups: Array, arguments: int, segment: bytes, world: World, preload: bool, named: frozenset[int]) -> Waves:
     """Waves of some workgroups, [groups, 3] of numbers, in order: the first wave of every group, then the second of every one.
 
-    arguments: address of the segment of kernel arguments, whose bytes are `segment`; named: registers that the kernel names, as `Step.touched` has them
+    arguments: address of the segment of kernel arguments, whose bytes are `segment`
+    named: registers that the kernel names, as `Step.touched` has them
+
     Raises EmulatorLimitError for modes that the emulator has not.
     """
     descriptor, row = code.descriptor, code.row
     if descriptor.float_mode != _ROUNDS_TO_NEAREST_KEEPS_DENORMALS:
-        raise EmulatorLimitError(f"{code.kernel}: floats by mode {descriptor.float_mode:#x}; the emulator rounds to nearest and keeps denormals (0xf0)")
+        raise EmulatorLimitError(f"{code.kernel}: float mode {descriptor.float_mode:#x}; the emulator rounds to nearest and keeps denormals (0xf0)")
     if descriptor.wave != row.wave:
         raise EmulatorLimitError(f"{code.kernel}: waves of {descriptor.wave} lanes; the emulator has {row.wave} for {row}")
     count = len(groups) * code.warps
     number = np.tile(np.arange(len(groups)), code.warps)
     wave = np.repeat(np.arange(code.warps), len(groups))
     shape = (count, row.wave)
-    v = [np.full(shape, POISON, np.uint32) if one in named or one < 3 else None for one in range(2 * ACCUMULATORS)]
+    v: list[Any] = [np.full(shape, POISON, np.uint32) if one in named or one < 3 else None for one in range(2 * ACCUMULATORS)]
     held = named | {SCALAR + one for one in (VCC, VCC + 1, NULL, *range(TTMP, TTMP + 16), *range(_MOST_GIVEN))}
-    s = [np.full((count, 1), POISON, np.uint32) if SCALAR + one in held else None for one in range(SCALARS)]
+    s: list[Any] = [np.full((count, 1), POISON, np.uint32) if SCALAR + one in held else None for one in range(SCALARS)]
     w = Waves(v, s, np.zeros((count, 1), bool), np.ones(shape, bool), np.arange(count), number, wave, world, whole=True)
     w.v[0][...] = wave[:, None] * row.wave + np.arange(row.wave)
     for register in range(1, 0 if row.packed_ids else 1 + descriptor.workitem_ids):

@@ -1,6 +1,5 @@
 """Launches of Triton kernels run by the emulator on the memory of CPU tensors, so that whoever calls a kernel needs to know nothing of it."""
 
-import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 
 from lanewise.arch import Arch
 from lanewise.emulator.launch import Ran, launch
-from lanewise.emulator.memory import Buffer
+from lanewise.emulator.memory import Buffer, at_address
 from lanewise.isa.code_object import CodeObject, code_object
 from lanewise.isa.launches import Launch, taken
 
@@ -92,4 +91,4 @@ def _buffers(spans: dict[str, tuple[int, int]]) -> list[tuple[int, int, Buffer]]
 
 
 def _memory(address: int, size: int) -> Any:
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8) if size else np.zeros(0, np.uint8)
+    return at_address(address, size) if size else np.zeros(0, np.uint8)

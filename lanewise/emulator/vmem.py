@@ -7,7 +7,7 @@ import numpy as np
 
 from lanewise.arch import Arch
 from lanewise.emulator.atomics import OPERATIONS, atomic
-from lanewise.emulator.fault import Fault, limit
+from lanewise.emulator.fault import FaultError, limit
 from lanewise.emulator.memory import Buffer, uniform
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
@@ -22,8 +22,10 @@ Spot = list[tuple[Buffer, Array, Array | None]]
 Find = Callable[[Waves, int], tuple[Spot, Array | None]]
 # They say which caches keep what, or wait for caches that the emulator does not have.
 _HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "scc", "th")
-CACHES = frozenset(("buffer_gl0_inv", "buffer_gl1_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_inv", "buffer_wbl2", "buffer_invl2", "global_inv",
-                    "global_wb", "global_wbinv"))  # fmt: skip
+CACHES = frozenset(
+    ("buffer_gl0_inv", "buffer_gl1_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_inv", "buffer_wbl2", "buffer_invl2", "global_inv",
+     "global_wb", "global_wbinv")
+)  # fmt: skip
 
 
 def vector_memory(one: Instruction, row: Arch, scratch: Callable[[Instruction, str, Access, list[Operand], Modifiers, Arch], Step]) -> Step:
@@ -123,9 +125,12 @@ def _buffer(one: Instruction, address: list[Operand], given: Modifiers) -> Find:
     return find
 
 
-def _each(w: Waves, offset: Array, first: int, extra: Array, fixed: int, width: int, mask: Array | None, one: Instruction) -> tuple[Spot, Array | None]:
+def _each(
+    w: Waves, offset: Array, first: int, extra: Array, fixed: int, width: int, mask: Array | None, one: Instruction
+) -> tuple[Spot, Array | None]:
     """Where waves have different descriptors."""
-    rows = np.broadcast_to(np.concatenate([w.s[first + number] for number in range(4)] + [np.broadcast_to(extra, w.s[first].shape)], axis=1), (len(offset), 5))
+    words = [*(w.s[first + number] for number in range(4)), extra]
+    rows = np.concatenate([np.broadcast_to(word, (len(offset), 1)) for word in words], axis=1)
     spots: Spot = []
     outside = np.zeros(w.exec.shape, bool)
     for row in np.unique(rows, axis=0):
@@ -143,7 +148,7 @@ def _described(
 ) -> tuple[Spot, Array | None]:
     low, high, count, _ = described
     if high >> 16:
-        raise Fault(f"the descriptor asks for a stride or for swizzling ({high >> 16:#x}), which the emulator does not have")
+        raise FaultError(f"the descriptor asks for a stride or for swizzling ({high >> 16:#x}), which the emulator does not have")
     if more + width <= count and int(offset.max()) <= count - width - more:
         outside = None
     else:
@@ -209,14 +214,13 @@ def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], give
     dtype, run = entry
     if family == "buffer":
         data, *address = found
-        result = data if returns else None
+        results = found[:1] if returns else []
     else:
-        result, lanes, data, *rest = found if returns else [None, *found]
+        results, (lanes, data, *rest) = found[:returns], found[returns:]
         address = [lanes, *rest]
     find = _FIND[family](one, address, given)
     given.done()
     size = np.dtype(dtype).itemsize // 4
-    assert data is not None
 
     def value(w: Waves, at: int) -> Array:
         low = w.v[data.first + at]
@@ -237,10 +241,10 @@ def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], give
             before = atomic(buffer.bytes, index, dtype, run, value(w, 0), value(w, size) if compares else None, lanes)
             np.copyto(old, before, where=lanes)
             buffer.written = True
-        if result is not None:
+        if results:
             both = np.ascontiguousarray(old).view(np.uint32).reshape(*old.shape, size)
             for number in range(size):
-                w.put(result.first + number, both[..., number], False)
+                w.put(results[0].first + number, both[..., number], False)
 
-    results = registers([Operand("v", "", result.first, size)]) if result is not None else frozenset[int]()
-    return Step(one, step, registers(found), counters(row, family, "load" if returns else "store"), results)
+    late = registers([Operand("v", "", one_result.first, size) for one_result in results])
+    return Step(one, step, registers(found), counters(row, family, "load" if returns else "store"), late)

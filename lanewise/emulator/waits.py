@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lanewise.emulator.fault import Fault
+from lanewise.emulator.fault import FaultError
 from lanewise.emulator.registers import Array, Waves
 from lanewise.emulator.step import Step
 
@@ -44,7 +44,7 @@ class Waits:
                 self.registers.setdefault(register, []).append(entry)
 
     def check(self, step: Step, w: Waves) -> None:
-        """Raises Fault where an instruction touches what is on its way."""
+        """Raises FaultError where an instruction touches what is on its way."""
         for register in step.touched & self.registers.keys():
             for entry in self.registers[register]:
                 if entry.waves is not None and not entry.waves[w.index].any():
@@ -52,7 +52,7 @@ class Waits:
                 if register in step.results and entry.counter in step.counter and step.ordered and entry.step.ordered:
                     continue  # loads that come back in order may write one register after the other
                 wave = 0 if entry.waves is None else int(entry.waves[w.index].argmax())
-                raise Fault(f"touches a register that `{entry.step.one.text}` is still loading: a wait is missing", wave)
+                raise FaultError(f"touches a register that `{entry.step.one.text}` is still loading: a wait is missing", wave)
 
     def wait(self, counter: str, most: int, w: Waves) -> None:
         """Go on when no more than `most` of what the counter counts are on their way."""
