@@ -46,6 +46,8 @@ def alu(one: Instruction, op: Any, row: Arch) -> Step:
         run = op.clamp
     if op.takes:
         run = partial(run, **{name: given.number(name) for name in op.takes})
+    if op.dst == ("f32x2",):
+        run = _each_half(run)
     after = _finished(one, op, given)
     writes = _writes(one, op, targets, given, row, half)
     given.done()
@@ -99,6 +101,11 @@ def _single(run: Callable[..., Any], reads: list[Read], write: Write) -> Callabl
         write(w, result, not any(result is arg for arg in args))
 
     return several
+
+
+def _each_half(run: Callable[..., Array]) -> Callable[..., Any]:
+    """Of two floats side by side, in registers of their own."""
+    return lambda *pairs: [run(*low_or_high) for low_or_high in zip(*pairs, strict=True)]
 
 
 def _is_dpp(one: Instruction) -> bool:
@@ -165,7 +172,9 @@ def _finished(one: Instruction, op: Any, given: Modifiers) -> Callable[[Array], 
     if kind not in ("f32", "f16", "f64", "f16x2", "f32x2", "f16hi"):
         raise limit(one, f"clamp of {kind}")
 
-    def after(result: Array) -> Array:
+    def after(result: Any) -> Any:
+        if isinstance(result, list):
+            return [after(part) for part in result]
         result = result * result.dtype.type(scale) if scale != 1.0 else result
         if clamp:  # NaN becomes 0 (DX10_CLAMP, which Triton asks for)
             zero, top = result.dtype.type(0), result.dtype.type(1)
@@ -267,9 +276,8 @@ def _vector_write(one: Instruction, target: Operand, kind: str, half: int, keeps
     if kind == "f32x2":
 
         def floats(w: Waves, value: Array, ours: bool) -> None:
-            raw = value.astype(np.float32, copy=False).view(np.uint32)
-            w.put(first, raw[0], False)
-            w.put(first + 1, raw[1], False)
+            for number, part in enumerate(value):
+                w.put(first + number, part.view(np.uint32), ours and part.base is None)
 
         return floats
     if kind in PACKED:

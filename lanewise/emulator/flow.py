@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from lanewise.arch import Arch
 from lanewise.emulator.fault import limit
 from lanewise.emulator.operands import operand
@@ -40,8 +42,7 @@ class Wait:
 
 
 def _some(w: Waves) -> Array:
-    some: Array = w.exec.any(axis=1)
-    return some
+    return np.logical_or.reduce(w.exec, axis=1)
 
 
 def _conditions(wave: int) -> dict[str, Callable[[Waves], Array]]:

@@ -24,7 +24,7 @@ from lanewise.isa.code_object import CodeObject
 __all__ = ["Ran", "launch"]
 
 # Lanes that run side by side: their registers have to stay in the processor's cache, and each instruction costs a call whatever they are.
-_LANES = 16384
+_LANES = 32768
 _BRANCHES = 10_000_000
 _KEPT: dict[tuple[str, str], Code] = {}
 _MOST_KEPT = 64

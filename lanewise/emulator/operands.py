@@ -1,7 +1,8 @@
 """Operands as an instruction prints them, read as the types that its row of the table names, and results written back.
 
 A read is a function of `Waves` that gives an array [waves, lanes], or [waves, 1] for what is the same in every lane; it is made once.
-Packed types have the two numbers in front, [2, waves, lanes]; dots of small integers have them behind, [waves, lanes, 4].
+Packed types have the two numbers in front, [2, waves, lanes], or are a list of two where they are registers; dots of small integers have them
+behind, [waves, lanes, 4].
 """
 
 import re
@@ -18,7 +19,7 @@ from lanewise.isa.assembly import Instruction
 
 __all__ = ["ACCUMULATORS", "Operand", "Read", "Via", "mixed", "operand", "packed", "read", "words"]
 
-Read = Callable[[Waves], Array]
+Read = Callable[[Waves], Any]
 Via = Callable[[Read], Read] | None
 ACCUMULATORS = 256  # where they lie among the vector registers
 _NAMES = {"vcc": (VCC, 2), "vcc_lo": (VCC, 1), "vcc_hi": (VCC + 1, 1), "m0": (M0, 1), "null": (NULL, 1), "flat_scratch": (FLAT, 2),
@@ -252,6 +253,9 @@ def packed(one: Instruction, source: Operand, kind: str, low: int, high: int, ne
     if kind == "f32x2":
         return _two_floats(one, source, low, high, negative)
     element = PACKED[kind]
+    if source.kind in "vs" and (low, high) == (0, 1) and not (source.negative or any(negative)):  # as they lie
+        (word,) = words(one, source)
+        return lambda w: _pairs(word(w), _NUMPY[element])
     halves = [_plain(one, source, element, which, True) for which in (low, high)]
     raw = constant(one, source, kind) if source.kind == "const" else 0
     if source.kind == "const":  # the number is one of 32 bits, whose upper half is mostly 0
@@ -262,20 +266,23 @@ def packed(one: Instruction, source: Operand, kind: str, low: int, high: int, ne
     return lambda w: np.stack((reads[0](w), reads[1](w)))
 
 
+def _pairs(word: Array, dtype: Any) -> Array:
+    return word.view(dtype).reshape(*word.shape, 2).transpose(2, 0, 1)
+
+
 def _two_floats(one: Instruction, source: Operand, low: int, high: int, negative: tuple[bool, bool]) -> Read:
     parts = words(one, source)
     if source.kind == "const":
         parts = parts * 2
     reads = [parts[which] for which in (low, high)]
 
-    def two(w: Waves) -> Array:
-        values = np.stack((reads[0](w), reads[1](w))).view(np.float32)
-        for number, sign in enumerate(negative):
-            if sign:
-                values[number] = -values[number]
-        return values
+    signs = [Operand("const", "", negative=sign) for sign in negative]
+    floats = [_around(one, sign, "f32", _float(read)) for sign, read in zip(signs, reads, strict=True)]
+    return lambda w: [each(w) for each in floats]
 
-    return two
+
+def _float(word: Read) -> Read:
+    return lambda w: word(w).view(np.float32)
 
 
 def mixed(one: Instruction, source: Operand, half: int | None, negative: bool, absolute: bool) -> Read:
