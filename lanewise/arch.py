@@ -126,9 +126,7 @@ def _amd(
     # What begins where and is counted how: LLVM's AMDGPU usage guide (initial kernel state, memory model), AMD's ISA guides (data hazards, 16 bits).
     major = int(name.removeprefix("gfx")[:-2])
     packed = major >= 11 or name in ("gfx90a", "gfx942", "gfx950")
-    return replace(
-        row, keeps_half=major >= 10, store_counter=major in (10, 11), split_waits=major >= 12, packed_ids=packed, ids_in_ttmp=major >= 12
-    )
+    return replace(row, keeps_half=major >= 10, store_counter=major in (10, 11), split_waits=major >= 12, packed_ids=packed, ids_in_ttmp=major >= 12)
 
 
 def _nvidia(name: str, lds: int, matrix: str) -> Arch:

@@ -46,8 +46,6 @@ def alu(one: Instruction, op: Any, row: Arch) -> Step:
         run = op.clamp
     if op.takes:
         run = partial(run, **{name: given.number(name) for name in op.takes})
-    if op.dst == ("f32x2",):
-        run = _each_half(run)
     after = _finished(one, op, given)
     writes = _writes(one, op, targets, given, row, half)
     given.done()
@@ -101,11 +99,6 @@ def _single(run: Callable[..., Any], reads: list[Read], write: Write) -> Callabl
         write(w, result, not any(result is arg for arg in args))
 
     return several
-
-
-def _each_half(run: Callable[..., Array]) -> Callable[..., Any]:
-    """Of two floats side by side, in registers of their own."""
-    return lambda *pairs: [run(*low_or_high) for low_or_high in zip(*pairs, strict=True)]
 
 
 def _is_dpp(one: Instruction) -> bool:

@@ -123,7 +123,7 @@ def _world(code: CodeObject, memory: Memory, groups: int, races: bool, measure: 
     shared = Shared(code.shared, groups, code.warps if races else 1)
     size = code.descriptor.scratch
     scratch = Bytes(size * groups * code.warps * code.row.wave) if size else None
-    return World(memory, shared, measure, scratch, size)
+    return World(memory, shared, measure, scratch, size, code.kernel)
 
 
 def source(one: Instruction) -> str:

@@ -58,7 +58,7 @@ def _load(one: Instruction, found: list[Operand], wanted: Access, given: Modifie
         if w.full or w.exec.any():
             offset = at(w)
             if w.world.measure is not None:
-                w.world.measure.access(one, None, offset, wanted.width, None if w.full else w.exec, False)
+                w.world.measure.access(w.world.kernel, one, None, offset, wanted.width, None if w.full else w.exec, False)
             put(w, target.first, wanted, w.world.shared.load(w, offset, wanted.width))
 
     return step
@@ -72,7 +72,7 @@ def _store(one: Instruction, found: list[Operand], wanted: Access, given: Modifi
         if w.full or w.exec.any():
             offset = at(w)
             if w.world.measure is not None:
-                w.world.measure.access(one, None, offset, wanted.width, None if w.full else w.exec, True)
+                w.world.measure.access(w.world.kernel, one, None, offset, wanted.width, None if w.full else w.exec, True)
             w.world.shared.store(w, offset, wanted.width, narrowed(w, value.first, wanted))
 
     return step

@@ -24,6 +24,7 @@ class Access:
     turns:   of LDS: turns that the banks take, summed over waves; best: turns that they would take without a conflict
     """
 
+    kernel: str
     one: Instruction
     buffer: str
     stores: bool
@@ -44,11 +45,11 @@ class Access:
 class Counter:
     """Asked by every access of a launch (`World.measure`)."""
 
-    accesses: dict[tuple[int, str], Access] = field(default_factory=dict)
+    accesses: dict[tuple[str, int, str], Access] = field(default_factory=dict)
 
-    def access(self, one: Instruction, buffer: Buffer | None, index: Array, width: int, mask: Array | None, stores: bool) -> None:
+    def access(self, kernel: str, one: Instruction, buffer: Buffer | None, index: Array, width: int, mask: Array | None, stores: bool) -> None:
         name = "LDS" if buffer is None else buffer.name
-        found = self.accesses.setdefault((one.index, name), Access(one, name, stores))
+        found = self.accesses.setdefault((kernel, one.index, name), Access(kernel, one, name, stores))
         lanes = np.broadcast_to(True, index.shape) if mask is None else np.broadcast_to(mask, index.shape)
         found.waves += int(lanes.any(axis=1).sum())
         found.used += int(lanes.sum()) * width

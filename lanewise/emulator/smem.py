@@ -48,7 +48,7 @@ def scalar_load(one: Instruction, row: Arch) -> Step:
         same = len(start) == 1 or bool((start == start[0, 0]).all())
         for buffer, index, mask in w.world.memory.split(start[:1] if same else start, None):
             if w.world.measure is not None:
-                w.world.measure.access(one, buffer, index, width, mask, False)
+                w.world.measure.access(w.world.kernel, one, buffer, index, width, mask, False)
             for number, word in enumerate(buffer.load(index, width, mask)):
                 _some(w, target.first + number, word if wanted.width >= 4 else _widened(word, wanted), mask)
 

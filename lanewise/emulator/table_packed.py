@@ -16,6 +16,11 @@ __all__ = ["PACKED_OPS"]
 Array = NDArray[Any]
 
 
+def _both(run: Any) -> Any:
+    """Of two floats in two registers."""
+    return lambda *pairs: [run(*halves) for halves in zip(*pairs, strict=True)]
+
+
 def _mixed16(a: Array, b: Array, c: Array) -> Array:
     """The same, rounded to float32 and then to float16 (AMD's ISA guides, V_FMA_MIXLO_F16)."""
     return fma32(a, b, c).astype(np.float16)
@@ -125,11 +130,11 @@ _ALL: dict[str, Op] = {
     **ops("u16x2", "u16x2 u16x2 u16x2", {"v_pk_mad_u16": lambda a, b, c: a * b + c}),
     **ops("i16x2", "i16x2 i16x2 i16x2", {"v_pk_mad_i16": lambda a, b, c: a * b + c}),
     **ops("f32x2", "f32x2 f32x2", {
-        "v_pk_add_f32": lambda a, b: a + b,
-        "v_pk_mul_f32": lambda a, b: a * b,
-        "v_pk_mov_b32": lambda a, b: np.stack(np.broadcast_arrays(a[0], b[0])),  # op_sel alone says which word of each
+        "v_pk_add_f32": _both(np.add),
+        "v_pk_mul_f32": _both(np.multiply),
+        "v_pk_mov_b32": lambda a, b: [a[0], b[0]],  # op_sel alone says which word of each
     }),
-    **ops("f32x2", "f32x2 f32x2 f32x2", {"v_pk_fma_f32": fma32}),
+    **ops("f32x2", "f32x2 f32x2 f32x2", {"v_pk_fma_f32": _both(fma32)}),
     **ops("f32", "mix mix mix", {"v_fma_mix_f32": fma32}),
     **ops("f16", "mix mix mix", {"v_fma_mixlo_f16": _mixed16}),
     **ops("f16hi", "mix mix mix", {"v_fma_mixhi_f16": _mixed16}),

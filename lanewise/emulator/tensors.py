@@ -79,12 +79,15 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _buffers(spans: dict[str, tuple[int, int]]) -> list[tuple[int, int, Buffer]]:
-    """(first byte, behind the last, buffer) of memory that arguments lie in; what overlaps is one."""
+    """(first byte, behind the last, buffer) of memory that arguments lie in; what overlaps is one.
+
+    What is the same memory goes by the first argument's name: launchers pass some tensor for what a kernel does not use.
+    """
     merged: list[tuple[int, int, list[str]]] = []
     for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
         if merged and begin < merged[-1][1]:
             first, last, names = merged[-1]
-            merged[-1] = (first, max(last, end), [*names, name])
+            merged[-1] = (first, max(last, end), names if (begin, end) == (first, last) else [*names, name])
         else:
             merged.append((begin, end, [name]))
     return [(begin, end, Buffer(" and ".join(names), _memory(begin, end - begin), aligned=begin % _ALIGNED)) for begin, end, names in merged]

@@ -71,7 +71,7 @@ def _load(one: Instruction, register: int, wanted: Access, find: Find) -> Callab
         measure = w.world.measure
         if measure is not None:
             for buffer, index, mask in spots:
-                measure.access(one, buffer, index, width, mask, False)
+                measure.access(w.world.kernel, one, buffer, index, width, mask, False)
         if len(spots) == 1 and outside is None:
             buffer, index, mask = spots[0]
             put(w, register, wanted, buffer.load(index, width, mask))
@@ -95,7 +95,7 @@ def _store(one: Instruction, register: int, wanted: Access, find: Find) -> Calla
         values = narrowed(w, register, wanted)
         for buffer, index, mask in spots:
             if w.world.measure is not None:
-                w.world.measure.access(one, buffer, index, width, mask, True)
+                w.world.measure.access(w.world.kernel, one, buffer, index, width, mask, True)
             buffer.store(index, width, values, mask)
 
     return step
@@ -237,7 +237,7 @@ def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], give
             if aligned < 4 * size:
                 raise fault(f"an atomic of {4 * size} bytes in {buffer.name} is not aligned", lanes, buffer=buffer.name)
             if w.world.measure is not None:
-                w.world.measure.access(one, buffer, index, 4 * size, mask, True)
+                w.world.measure.access(w.world.kernel, one, buffer, index, 4 * size, mask, True)
             before = atomic(buffer.bytes, index, dtype, run, value(w, 0), value(w, size) if compares else None, lanes)
             np.copyto(old, before, where=lanes)
             buffer.written = True

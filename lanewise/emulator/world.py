@@ -12,9 +12,9 @@ __all__ = ["Measure", "World"]
 
 
 class Measure(Protocol):
-    """Whoever wants to know of every access: the instruction, where (a buffer, or None for LDS), indices, bytes of each, active lanes (None: all)."""
+    """Whoever wants to know of every access: by which instruction, in which buffer (None: LDS), at which indices, bytes of each, active lanes (None: all)."""
 
-    def access(self, one: Instruction, buffer: Buffer | None, index: Array, width: int, mask: Array | None, stores: bool) -> None: ...
+    def access(self, kernel: str, one: Instruction, buffer: Buffer | None, index: Array, width: int, mask: Array | None, stores: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -26,3 +26,4 @@ class World:
     measure: Measure | None = None
     scratch: Bytes | None = None
     scratch_size: int = 0
+    kernel: str = ""

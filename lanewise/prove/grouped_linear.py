@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lanewise.errors import LanewiseError
-from lanewise.prove import grouped_op, interpreter
+from lanewise.prove import emulated, grouped_op
 from lanewise.prove.bodies import poisoned
 from lanewise.prove.grouped_bodies import CUTS, MODULES, Alone, GroupedBody, alone_by, by_default, grouped_with
 from lanewise.prove.grouped_cases import CASES, INTERPRETED, SMALL, GroupedCase
@@ -78,7 +78,7 @@ def prove(run: GroupedRun, device: torch.device) -> Result:
             wrong = "" if same(y, first) else differing(y, first, lost, "those of the first")
         problem = problem or (f"{f'cut {number}: ' if number else ''}{wrong}" if wrong else "")
     worst, nonzero = 0.0, 0.0
-    if not problem and first is not None and not interpreter.on():  # which is one thread
+    if not problem and first is not None and not emulated.repeats():  # which is one thread
         again, _ = called(run.bodies[0], case, operands)
         problem = "" if again is not None and same(again, first) else "two runs differ"
     if not problem and first is not None:
