@@ -34,7 +34,8 @@ def emulate(
 ) -> None:
     """Run a kernel's machine code on this processor and compare with the oracle.
 
-    KERNEL is skinny, quant_gemv, quant_gemm, grouped_quant or act_quant. Exit code 1 where the result is wrong, or the kernel does what no card would forgive.
+    KERNEL is skinny, quant_gemv, quant_gemm, grouped_quant or act_quant. Exit code 1 where the result is wrong, or where the kernel does what no
+    card would forgive.
     """
     try:
         import torch  # noqa: F401
@@ -115,7 +116,7 @@ def _by_line(accesses: "list[Access]") -> list[tuple[str, ...]]:
     for one in accesses:
         where = f"{one.one.source[0]}:{one.one.source[1]}" if one.one.source else ""
         lines.setdefault((one.kernel, where, one.buffer, "store" if one.stores else "load"), []).append(one)
-    found = []
+    found: list[tuple[str, ...]] = []
     for key, several in lines.items():
         used, distinct, fetched = (sum(getattr(one, name) for one in several) for name in ("used", "distinct", "fetched"))
         found.append((*key, size(used), size(fetched), f"{distinct / fetched:.0%}"))

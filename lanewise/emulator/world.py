@@ -12,7 +12,8 @@ __all__ = ["Measure", "World"]
 
 
 class Measure(Protocol):
-    """Whoever wants to know of every access: by which instruction, in which buffer (None: LDS), at which indices, bytes of each, active lanes (None: all)."""
+    """Whoever wants to know of every access: by which instruction, in which buffer (None: LDS), at which indices,
+    bytes of each, active lanes (None: all)."""
 
     def access(self, kernel: str, one: Instruction, buffer: Buffer | None, index: Array, width: int, mask: Array | None, stores: bool) -> None: ...
 
