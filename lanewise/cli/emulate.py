@@ -44,11 +44,13 @@ def emulate(
         raise click.UsageError(f"{error.name} is missing; pip install 'lanewise[gpu]'") from None
     from lanewise import arch
     from lanewise.emulator.measure import Counter
+    from lanewise.emulator.schedule import schedule as by_name
     from lanewise.emulator.trace import Trace
     from lanewise.errors import KernelFaultError
     from lanewise.prove.emulated import emulating
     from lanewise.prove.single import single
 
+    by_name(schedule)  # a wrong one is said at once
     row, counter, problem, worst, case = arch.parse(target), Counter(), "", 0.0, None
     with ExitStack() as stack:
         watch = Trace(stack.enter_context(trace.open("w"))) if trace else None

@@ -19,8 +19,8 @@ def same(a, b):
 
 def test_a_fused_multiplication_and_addition_has_the_bits_of_the_definition():
     a, b, c = bits(256, 64), bits(256, 64), bits(256, 64)
-    near = -(a.astype(np.float64) * b).astype(np.float32)  # sums that cancel, whose rest is what one rounding is about
     with np.errstate(all="ignore"):
+        near = -(a.astype(np.float64) * b).astype(np.float32)  # sums that cancel, whose rest is what one rounding is about
         for addend in (c, near, np.zeros_like(c)):
             made = native.fused32(a, b, addend)
             assert made is not None
