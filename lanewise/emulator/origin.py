@@ -46,14 +46,18 @@ def _line(one: Instruction) -> str:
 
 
 class Stores:
-    """Given to `launch(stores=...)`: of every byte of every buffer who wrote it last."""
+    """Given to `launch(stores=...)`: of every byte of every buffer who wrote it last, by the buffer's name, in the last launch that wrote to it."""
 
     def __init__(self) -> None:
-        self.code: CodeObject | None = None
+        self.code: CodeObject | None = None  # of the launch that runs
+        self._codes: dict[str, CodeObject | None] = {}
         self._written: dict[str, tuple[Array, Array, Array]] = {}
 
     def note(self, one: Instruction, buffer: Buffer, index: Array, width: int, mask: Array | None, w: Waves) -> None:
         size = buffer.data.size
+        if self._codes.get(buffer.name) is not self.code:  # of another launch before
+            self._written.pop(buffer.name, None)
+        self._codes[buffer.name] = self.code
         which, where, lane = self._written.setdefault(buffer.name, tuple(np.full(size, _NOWHERE, np.int32) for _ in range(3)))  # type: ignore[arg-type]
         shape = index.shape
         lanes = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
@@ -65,12 +69,12 @@ class Stores:
 
     def of(self, buffer: str, offset: int) -> Origin | None:
         """Who wrote a byte of a buffer; None where nobody has."""
-        found = self._written.get(buffer)
-        if found is None or self.code is None or not 0 <= offset < len(found[0]) or found[0][offset] == _NOWHERE:
+        found, code = self._written.get(buffer), self._codes.get(buffer)
+        if found is None or code is None or not 0 <= offset < len(found[0]) or found[0][offset] == _NOWHERE:
             return None
-        one = self.code.instructions[int(found[0][offset])]
+        one = code.instructions[int(found[0][offset])]
         group, wave = divmod(int(found[1][offset]), _MANY)
-        return Origin(one, group, wave, int(found[2][offset]), meeting(self.code, one))
+        return Origin(one, group, wave, int(found[2][offset]), meeting(code, one))
 
 
 def meeting(code: CodeObject, store: Instruction) -> Instruction | None:
