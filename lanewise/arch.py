@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lanewise.errors import UnknownTargetError
 
-__all__ = ["TARGETS", "Arch", "cpu_flags", "host", "nvidia", "of_gpu", "parse", "x86_level"]
+__all__ = ["TARGETS", "Arch", "Registers", "cpu_flags", "host", "nvidia", "of_gpu", "parse", "x86_level"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,10 @@ class Arch:
     triton:  whether Triton 3.6 compiles for it
     mma16:   whether warps multiply 16 x 16 by 16 x 8 of fp16 and bf16 out of registers (mma.sync m16n8k16: PTX ISA, sm_80 and later)
     pdl:     whether a kernel can start before the one in front of it has ended (programmatic dependent launch, CUDA C++ programming guide)
+    keeps_half: whether a 16-bit result leaves the upper half of its register as it was, and does not clear it (AMD)
+    store_counter: whether stores of a wave are counted apart from its loads (`vscnt`), and split_waits: every kind of access apart (AMD)
+    packed_ids: whether a lane's x, y and z in its workgroup begin in one register and not in three (AMD)
+    ids_in_ttmp: whether a workgroup's number begins in trap temporaries and not behind the registers that the driver fills (AMD)
     features: what a `name:feature+` suffix asked for, as written
     """
 
@@ -49,6 +53,11 @@ class Arch:
     triton: bool = False
     mma16: bool = False
     pdl: bool = False
+    keeps_half: bool = False
+    store_counter: bool = False
+    split_waits: bool = False
+    packed_ids: bool = False
+    ids_in_ttmp: bool = False
     features: tuple[str, ...] = ()
 
     @property
@@ -65,14 +74,64 @@ class Arch:
         """Whether the matrix unit takes and gives denormals of 16 bits as zero: that of MI200 alone (PyTorch's notes on numerical accuracy)."""
         return self.name == "gfx90a"
 
+    @property
+    def emulated(self) -> bool:
+        """Whether the proof runs the target's machine code; that of others stops at what the emulator does not know."""
+        return self.name in _EMULATED
+
+    @property
+    def registers(self) -> "Registers | None":
+        """How many waves a SIMD holds at once, of AMD's GPUs."""
+        return _REGISTERS.get(self.name)
+
+    @property
+    def dot_wait(self) -> int:
+        """Wait states between a 4-way or 2-way dot and whoever else touches its result, where hardware does not wait (LLVM, GCNHazardRecognizer)."""
+        return _DOT_WAIT.get(self.name, 0)
+
+    @property
+    def dot_by_matrix(self) -> bool:
+        """Whether Triton's own `dot` reaches the matrix unit: Triton 3.6 has no layout for the first tensor cores, nor picks gfx1250's."""
+        return self.triton and self.matrix is not None and self.name not in ("sm_70", "sm_75", "gfx1250")
+
     def __str__(self) -> str:
         return ":".join((self.name, *self.features))
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """Of a SIMD of AMD.
+
+    vgprs:    registers of a lane that its waves share; step: how many at a time a wave gets of them
+    waves:    most at once
+    simds:    how many share the LDS that one workgroup can have
+    apart:    whether the matrix unit has as many registers again beside these
+    """
+
+    vgprs: int
+    step: int
+    waves: int
+    simds: int
+    apart: bool = False
+
+    def occupancy(self, vgprs: int, agprs: int = 0) -> int:
+        """Waves that fit by their registers; 0 where not one does.
+
+        >>> TARGETS["gfx1100"].registers.occupancy(98)
+        12
+        """
+        used = max(vgprs, agprs) if self.apart else vgprs
+        return min(self.waves, self.vgprs // (-(-max(used, 1) // self.step) * self.step))
 
 
 def _amd(
     name: str, wave: int, dot4: str | None, *, f16: bool = True, bf16: bool = False, matrix: str | None = None, lds: int = 64, triton: bool = True
 ) -> Arch:
-    return Arch(name, "amd", wave, lds * 1024, 4, dot4, f16, bf16, matrix, triton)
+    row = Arch(name, "amd", wave, lds * 1024, 4, dot4, f16, bf16, matrix, triton)
+    # What begins where and is counted how: LLVM's AMDGPU usage guide (initial kernel state, memory model), AMD's ISA guides (data hazards, 16 bits).
+    major = int(name.removeprefix("gfx")[:-2])
+    packed = major >= 11 or name in ("gfx90a", "gfx942", "gfx950")
+    return replace(row, keeps_half=major >= 10, store_counter=major in (10, 11), split_waits=major >= 12, packed_ids=packed, ids_in_ttmp=major >= 12)
 
 
 def _nvidia(name: str, lds: int, matrix: str) -> Arch:
@@ -122,6 +181,17 @@ _ROWS = (
     _cpu("aarch64+dotprod", "arm", 16, "sdot"),
     _cpu("aarch64+dotprod+i8mm", "arm", 16, "sdot", matrix="i8mm"),
 )
+# Registers and waves: what LLVM computes its "Occupancy" by, held to it in tests/test_arch_llvm.py.
+_REGISTERS = {
+    **dict.fromkeys(("gfx900", "gfx906"), Registers(256, 4, 10, 4)),
+    "gfx908": Registers(256, 4, 10, 4, apart=True),
+    **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), Registers(512, 8, 8, 4)),
+    "gfx1010": Registers(1024, 8, 20, 2),
+    **dict.fromkeys(("gfx1030", "gfx1102", "gfx1103", "gfx1150", "gfx1250"), Registers(1024, 16, 16, 2)),
+    **dict.fromkeys(("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"), Registers(1536, 24, 16, 2)),
+}
+_EMULATED = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
+_DOT_WAIT = dict.fromkeys(("gfx90a", "gfx942", "gfx950"), 3)
 TARGETS: dict[str, Arch] = {row.name: row for row in _ROWS}
 # What each AMD processor can be asked to switch (LLVM's AMDGPU usage guide, target ID).
 _FEATURES = {

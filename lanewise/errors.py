@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from os import PathLike
 
 __all__ = [
+    "AssemblyError",
+    "CompilerError",
     "ContextLengthError",
     "DeviceError",
     "EmulatorLimitError",
     "EvidenceError",
     "FormatError",
+    "KernelFaultError",
     "LanewiseError",
     "ModelError",
     "ModelFileError",
@@ -37,6 +40,14 @@ class LanewiseError(Exception):
 
 class UnknownTargetError(LanewiseError):
     """A target name that `arch.parse` does not know."""
+
+
+class AssemblyError(LanewiseError):
+    """Machine code, or its text, that cannot be read: what stands there, and what is read."""
+
+
+class CompilerError(LanewiseError):
+    """A kernel that a compiler refuses for a target; the reason is the compiler's."""
 
 
 class EvidenceError(LanewiseError):
@@ -65,6 +76,14 @@ class ShapeError(LanewiseError):
 
 class DeviceError(LanewiseError):
     """A device that is not there, or that this build has no backend for."""
+
+
+class KernelFaultError(LanewiseError):
+    """What a kernel did that no card would forgive, or not always. `at` says where: an `emulator.fault.Place`."""
+
+    def __init__(self, message: str, at: object = None) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 class EmulatorLimitError(LanewiseError):

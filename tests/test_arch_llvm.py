@@ -141,8 +141,36 @@ def test_triton_dot_reaches_the_rows_matrix_unit_except_where_it_cannot(monkeypa
     made = asm(ASTSource(_dot, signature, constexprs={"m": 64, "k": 32}), row)
     text = made.get("amdgcn") or made["ptx"]
     unit = {"mfma": "v_mfma", "wmma": "v_wmma", "mma": "mma.sync", "wgmma": "wgmma.mma", "tcgen05": "tcgen05.mma"}[row.matrix]
-    # Triton 3.6 has no layout for the first tensor cores, nor picks gfx1250's for a plain dot.
-    assert (unit in text) == (row.name not in ("sm_70", "sm_75", "gfx1250"))
+    assert (unit in text) == row.dot_by_matrix
+
+
+def printed(row, body, declared=""):
+    """The assembly of a kernel on a pointer p."""
+    ir = f"{declared}\ndefine amdgpu_kernel void @f(ptr addrspace(1) %p) #0 {{\n{body}\n ret void }}\n"
+    return llvm.translate_to_asm(
+        f'{ir}attributes #0 = {{ "amdgpu-flat-work-group-size"="1,{row.wave}" }}', "amdgcn-amd-amdhsa", row.name, "", [], False, False
+    )
+
+
+@pytest.mark.parametrize("row", AMD, ids=str)
+def test_a_row_s_registers_give_the_occupancy_that_llvm_computes(row):
+    for count in (10, 38, 45, 58, 62, 70, 80, 94, 100, 126, 140, 160, 200, 250):
+        loads = "\n".join(f" %v{i} = load volatile float, ptr addrspace(1) %p" for i in range(count))
+        text = printed(row, loads + "\n" + "\n".join(f" store volatile float %v{i}, ptr addrspace(1) %p" for i in range(count)))
+        (vgprs,), (occupancy,) = re.findall(r"\.vgpr_count: +(\d+)", text), re.findall(r"; Occupancy: (\d+)", text)
+        assert row.registers.occupancy(int(vgprs)) == int(occupancy), vgprs
+
+
+@pytest.mark.parametrize("row", [row for row in AMD if row.dot4], ids=str)
+def test_llvm_waits_behind_a_dot_as_long_as_the_row_says(row):
+    name, sides = ("sudot4", "i1 true, ") if row.dot4.endswith("_iu8") else ("sdot4", "")
+    kinds = f"{sides.replace(' true', '')}i32, {sides.replace(' true', '')}i32, i32, i1"
+    call = f"call i32 @llvm.amdgcn.{name}({sides}i32 %a, {sides}i32 %b, i32 0, i1 false)"
+    for use in (" %d = xor i32 %c, %b\n store volatile i32 %d, ptr addrspace(1) %p", " store volatile i32 %c, ptr addrspace(1) %p"):
+        loads = "".join(f" %{x} = load volatile i32, ptr addrspace(1) %p\n" for x in "ab")
+        text = printed(row, f"{loads} %c = {call}\n{use}", f"declare i32 @llvm.amdgcn.{name}({kinds})")
+        _, following = text[text.index("v_dot4") :].split("\n")[:2]
+        assert (following.split() == ["s_nop", str(row.dot_wait - 1)]) == (row.dot_wait > 0), following
 
 
 def test_the_witness_can_refuse(capfd):

@@ -68,12 +68,11 @@ def compiled_again(spec: Sequence[Mapping[str, Any]], row: Arch) -> str:
     Raises EvidenceError where a description names nothing that can be compiled, and ImportError where Triton is missing.
     """
     import triton
-    from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.runtime.jit import JITFunction
 
-    nvidia = row.vendor == "nvidia"
-    target = GPUTarget("cuda" if nvidia else "hip", int(row.name.rpartition("_")[2]) if nvidia else row.name, row.wave)
+    from lanewise.isa.launches import target
+
     made = []
     for one in spec:
         try:
@@ -84,7 +83,7 @@ def compiled_again(spec: Sequence[Mapping[str, Any]], row: Arch) -> str:
             constants = {tuple(path): _again(value) for path, value in one["constants"]}
             source = ASTSource(function, dict(one["signature"]), constants, attributes)
             options = {name: value for name, value in one["options"].items() if name in OPTIONS}
-            made.append(triton.compile(source, target=target, options=options))
+            made.append(triton.compile(source, target=target(row), options=options))
         except EvidenceError:
             raise
         except Exception as error:  # noqa: BLE001 - what a forged description does inside a compiler, it may do

@@ -12,7 +12,23 @@ from typing import Any
 import click
 
 from lanewise import __version__
-from lanewise.cli import ab, bench, bench_kernel, bench_sweep, chat, evidence, evidence_table, explain, generate, inspect, quantize, targets, tune
+from lanewise.cli import (
+    ab,
+    bench,
+    bench_kernel,
+    bench_sweep,
+    chat,
+    emulate,
+    evidence,
+    evidence_table,
+    explain,
+    generate,
+    inspect,
+    isa,
+    quantize,
+    targets,
+    tune,
+)
 from lanewise.cli.terminal import complain
 from lanewise.errors import LanewiseError
 
@@ -70,7 +86,7 @@ def app() -> None:
 
 
 _MODELS = (generate.generate, chat.chat, inspect.inspect, quantize.quantize)
-for _command in (*_MODELS, explain.explain, targets.targets, bench.app, tune.tune, ab.ab, evidence.app):
+for _command in (*_MODELS, explain.explain, targets.targets, isa.isa, emulate.emulate, bench.app, tune.tune, ab.ab, evidence.app):
     app.add_command(_command)
 bench.app.add_command(bench_kernel.kernel)
 bench.app.add_command(bench_sweep.sweep)

@@ -22,6 +22,8 @@ NEEDED = (
     ("tests/gates/test_gates_meta.py", "test_the_list_has_every_gate", ""),
     ("tests/gates/test_gates_meta.py", "test_ci_stops_where_a_gate_fails", ""),
     ("tests/test_docs_commands.py", "test_a_command_of_a_document_runs", "runnable(REPO)"),
+    ("tests/isa/test_isa_gate.py", "test_every_kernel_is_what_was_declared_or_refused_by_dispatch_too", "KINDS"),
+    ("tests/isa/test_isa_mutants.py", "test_a_mutant_is_found", "MUTANTS"),
     *((f"tests/gates/test_gates_{name}.py", "", "") for name in GATES_OF_THE_ISSUE),
 )
 _SKIPS = ("skip", "skipif", "xfail", "importorskip", "exit")

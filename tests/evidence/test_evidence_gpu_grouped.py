@@ -18,8 +18,8 @@ from lanewise.evidence.recompile import check_recompiled
 from lanewise.kernels.gpu.quant_layout import LAYOUTS
 
 triton = pytest.importorskip("triton")
-from support.gpu_launch import standing_in  # noqa: E402 - needs triton
 
+from lanewise.isa.launches import standing_in  # noqa: E402 - needs triton
 from lanewise.kernels.gpu.grouped import grouped  # noqa: E402
 from lanewise.kernels.gpu.grouped_config import default  # noqa: E402
 from lanewise.kernels.gpu.quant_pack import QuantWeight  # noqa: E402

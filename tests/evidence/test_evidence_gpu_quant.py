@@ -18,8 +18,8 @@ from lanewise.evidence.recompile import check_recompiled
 from lanewise.kernels.gpu.quant_layout import LAYOUTS
 
 triton = pytest.importorskip("triton")
-from support.gpu_launch import standing_in  # noqa: E402 - needs triton
 
+from lanewise.isa.launches import standing_in  # noqa: E402 - needs triton
 from lanewise.kernels.gpu.act_quant import act_quant  # noqa: E402
 from lanewise.kernels.gpu.quant_config import QuantConfig, default  # noqa: E402
 from lanewise.kernels.gpu.quant_gemm import dequantize  # noqa: E402

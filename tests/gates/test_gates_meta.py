@@ -40,7 +40,10 @@ def test_ci_stops_where_a_gate_fails(tmp_path, fails, called):
     """The real script, with a `make` that writes down what it is asked for; nothing is missing, so that nothing is installed."""
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
-    stubs = {"make": f'echo "$@" >> {log}; [ "$1" != "{fails}" ]', **dict.fromkeys(("qemu-aarch64", "aarch64-linux-gnu-ld", "python3"), "true")}
+    stubs = {
+        "make": f'echo "$@" >> {log}; [ "$1" != "{fails}" ]',
+        **dict.fromkeys(("qemu-aarch64", "aarch64-linux-gnu-ld", "llvm-objdump-22", "python3"), "true"),
+    }
     for name, line in {**stubs, **dict.fromkeys(("apt-get", "sudo", "env"), "exit 99")}.items():
         (programs / name).write_text(f"#!/bin/sh\n{line}\n")
         (programs / name).chmod(0o755)

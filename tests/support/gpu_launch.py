@@ -1,20 +1,17 @@
-"""What the launch of a GPU kernel is compiled to, for a target that is not here: the arguments of the launch decide, a stand-in names the target."""
+"""What launches of GPU kernels are compiled to, for targets that are not here, and what tests ask of the machine code."""
 
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from triton.runtime.jit import JITFunction
 
 from lanewise.arch import Arch
+from lanewise.isa.launches import taken
 
 # In the order in which they stand in the machine code; a group of inline assembly of AMD is one text.
 _GROUP = re.compile(r";+#ASMSTART\n(.*?)\n\s*;+#ASMEND", re.DOTALL)
@@ -67,65 +64,12 @@ class Code:
 
 def compiled(row: Arch, call: Callable[[], Any]) -> list[Code]:
     """The kernels that a call would launch on a GPU of this target. Nothing runs, and what the call returns was not computed."""
-    with _caught(row) as found:
+    with taken(row) as launches:
         call()
-    made = []
-    for source, options in found:
-        kernel = triton.compile(source, target=_target(row), options=options)
-        text = kernel.asm["amdgcn" if row.vendor == "amd" else "ptx"]
-        binary = kernel.asm["hsaco" if row.vendor == "amd" else "cubin"]
-        late = getattr(kernel.metadata, "launch_pdl", False)
-        made.append(Code(row, source.fn.__name__, text, binary, kernel.metadata.shared, late, kernel.asm["ttgir"]))
-    return made
-
-
-def _target(row: Arch) -> GPUTarget:
-    nvidia = row.vendor == "nvidia"
-    return GPUTarget("cuda" if nvidia else "hip", int(row.name.rpartition("_")[2]) if nvidia else row.name, row.wave)
-
-
-class _Driver:
-    """As much of a driver as a launch asks before it compiles. The number of a device is a key of Triton's, and here the target's name."""
-
-    def __init__(self, row: Arch) -> None:
-        self.row = row
-
-    def get_current_target(self) -> GPUTarget:
-        return _target(self.row)
-
-    def get_current_device(self) -> str:
-        return self.row.name
-
-    def get_current_stream(self, device: Any) -> int:
-        return 0
-
-
-@contextmanager
-def standing_in(row: Arch) -> Iterator[None]:
-    """Launches ask a stand-in for the driver, which names the target; whoever is inside says what becomes of what they would compile."""
-    driver = triton.runtime.driver
-    before = driver._active
-    driver._active = _Driver(row)
-    try:
-        yield
-    finally:
-        driver._active = before
-
-
-@contextmanager
-def _caught(row: Arch) -> Iterator[list[tuple[ASTSource, dict[str, Any]]]]:
-    found: list[tuple[ASTSource, dict[str, Any]]] = []
-
-    def note(self: Any, key: str, signature: Any, device: Any, constants: Any, options: Any, attributes: Any, warmup: bool) -> None:
-        found.append((ASTSource(self, signature, constants, attributes), options.__dict__))
-
-    real = JITFunction._do_compile
-    JITFunction._do_compile = note
-    try:
-        with standing_in(row):
-            yield found
-    finally:
-        JITFunction._do_compile = real
+    return [
+        Code(row, one.name, one.text, one.binary, one.shared, getattr(one.compiled.metadata, "launch_pdl", False), one.compiled.asm["ttgir"])
+        for one in launches
+    ]
 
 
 def _asked(program: str, option: str, binary: bytes, missing: str | None = None) -> str:
