@@ -36,7 +36,7 @@ class Ran:
     """What a launch did.
 
     counts:  how often waves ran each instruction, by its index; instructions: the sum
-    seconds: of this processor
+    seconds: of processor time
     """
 
     code: CodeObject
@@ -83,7 +83,7 @@ def launch(
         raise EmulatorLimitError(f"the emulator runs AMD's machine code; {code.kernel} is compiled for {code.row}")
     if stores is not None:
         stores.code = code
-    began, plan = time.perf_counter(), by_name(schedule)
+    began, plan = time.process_time(), by_name(schedule)
     steps = _compiled(code)
     memory = Memory()
     segment = packed(code, args, sizes, memory)
@@ -106,7 +106,7 @@ def launch(
                 counts += batch.counts
     finally:
         memory.back()
-    return Ran(code, tuple(int(one) for one in counts), total, time.perf_counter() - began)
+    return Ran(code, tuple(int(one) for one in counts), total, time.process_time() - began)
 
 
 def _compiled(code: CodeObject) -> Code:
