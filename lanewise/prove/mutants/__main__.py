@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from lanewise.arch import TARGETS
 from lanewise.prove.mutants.catalogue import MUTANTS
 from lanewise.prove.mutants.run import fates, matrix
 
-_TARGETS = ("gfx1100", "gfx942")
+# One of each size of waves, with a matrix unit.
+_TARGETS = tuple(next(name for name, row in TARGETS.items() if row.emulated and row.matrix and row.wave == wave) for wave in (32, 64))
 
 
 @click.command()

@@ -54,7 +54,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("arithmetic", "sums of 16 bits lose their sign", "return (word << 16) >> 16", "return word & 0xFFFF", "Q4_K"),
         ("signs of a dot", "bytes are unsigned on gfx11", "0 neg_lo:[1,1,0]", "0 neg_lo:[0,0,0]", "Q8_0"),
         ("signs of a dot", "one side is unsigned on gfx11", "0 neg_lo:[1,1,0]", "0 neg_lo:[1,0,0]", "Q8_0"),
-        ("lanes of a wave", "no wait behind dots on wave64", "$11, 0\\ns_nop 2", "$11, 0\\ns_nop 0", "Q8_0"),
         ("arithmetic", "a dot's upper byte is cut", "dots = (dots << 8) >> 8", "dots = (dots << 16) >> 16", "values=extreme"),
         ("mask of a load", "activations are loaded past the last block", "    if WHOLE:\n        words = tl.load(at)", "    if True:\n        words = tl.load(at)", "k=1280"),
         words=_PLAIN,
