@@ -27,10 +27,22 @@ _SEGMENT = "the kernel's arguments"  # what a launch passes, which is no operand
 @click.option("--format", "fmt", default="Q4_K", help="Of the weights of what multiplies quantized ones.")
 @click.option("--fused", is_flag=True, help="With everything that the kernel fuses: norm, bias, gate, residual.")
 @click.option("--schedule", default="lockstep", help="lockstep, serial, reversed, random or random:SEED: in which order waves run.")
+@click.option("--bare", is_flag=True, help="Count instructions alone; what moves takes time to count.")
 @click.option("--trace", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="Write every instruction that runs to this file.")
 @as_json
 def emulate(
-    kernel: str, target: str, m: int, n: int, k: int, dtype: str, fmt: str, fused: bool, schedule: str, trace: Path | None, as_json: bool
+    kernel: str,
+    target: str,
+    m: int,
+    n: int,
+    k: int,
+    dtype: str,
+    fmt: str,
+    fused: bool,
+    schedule: str,
+    bare: bool,
+    trace: Path | None,
+    as_json: bool,
 ) -> None:
     """Run a kernel's machine code on this processor and compare with the oracle.
 
@@ -44,15 +56,17 @@ def emulate(
         raise click.UsageError(f"{error.name} is missing; pip install 'lanewise[gpu]'") from None
     from lanewise import arch
     from lanewise.emulator.measure import Counter
+    from lanewise.emulator.schedule import schedule as by_name
     from lanewise.emulator.trace import Trace
     from lanewise.errors import KernelFaultError
     from lanewise.prove.emulated import emulating
     from lanewise.prove.single import single
 
+    by_name(schedule)  # a wrong one is said at once
     row, counter, problem, worst, case = arch.parse(target), Counter(), "", 0.0, None
     with ExitStack() as stack:
         watch = Trace(stack.enter_context(trace.open("w"))) if trace else None
-        ran = stack.enter_context(emulating(row, schedule=schedule, measure=counter, watch=watch))
+        ran = stack.enter_context(emulating(row, schedule=schedule, measure=None if bare else counter, watch=watch))
         case = single(kernel, m, n, k, dtype, fmt, fused)
         try:
             result = case.prove()

@@ -269,8 +269,9 @@ def _vector_write(one: Instruction, target: Operand, kind: str, half: int, keeps
     if kind == "f32x2":
 
         def floats(w: Waves, value: Array, ours: bool) -> None:
-            for number, part in enumerate(value):
-                w.put(first + number, part.view(np.uint32), ours and part.base is None)
+            # what was only moved may be a register that the first of the two writes overwrites
+            for number, part in enumerate([part if part.base is None else part.copy() for part in value]):
+                w.put(first + number, part.view(np.uint32), ours)
 
         return floats
     if kind in PACKED:

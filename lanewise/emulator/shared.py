@@ -13,6 +13,7 @@ from lanewise.emulator.registers import POISON, Array, Waves, fault, first
 __all__ = ["Shared"]
 
 _MANY = 255  # read by several waves
+_EACH = np.uint32(0x01010101)  # a byte's mark, four times
 
 
 class Shared:
@@ -26,6 +27,7 @@ class Shared:
         self.races = waves > 1
         count = self.room * groups if self.races else 0
         self.writer, self.reader = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
+        self.writers, self.readers = self.writer.view(np.uint32), self.reader.view(np.uint32)  # the same, four bytes at a time
 
     def barrier(self, groups: Array) -> None:
         """Workgroups that have met, bool [groups]."""
@@ -87,7 +89,11 @@ class Shared:
         self.bytes.scatter(chosen, width, flat)
         if self.races:
             self._overwritten(w, index, width, flat, chosen, mask)
-        if self.known is not None:
+        if self.known is not None and width >= 4:
+            words_known = self.known.view(np.uint32)
+            for number in range(0, width, 4):
+                words_known[(chosen + number) >> 2] = _EACH
+        elif self.known is not None:
             for number in range(width):
                 self.known[chosen + number] = True
 
@@ -101,14 +107,34 @@ class Shared:
 
     def _reads(self, w: Waves, index: Array, width: int, mask: Array | None) -> None:
         chosen, mine = self._flat(w, index, mask)
-        for number in range(width):
+        for first_byte in range(0, width, 4):
+            if width < 4 or not self._reads_word((chosen + first_byte) >> 2, mine * _EACH):
+                self._reads_bytes(chosen, mine, index, range(first_byte, min(width, first_byte + 4)), mask)
+
+    def _reads_word(self, at: Array, mine: Array) -> bool:
+        """Mark words that nobody else writes; False where the bytes of one have to be looked at."""
+        writer, reader = self.writers.take(at), self.readers.take(at)
+        if bool(((writer != 0) & (writer != mine)).any()):
+            return False
+        alone = (reader == 0) | (reader == mine)
+        if not bool((alone | (reader == (reader & np.uint32(255)) * _EACH)).all()):
+            return False
+        mark = np.where(alone, mine, _MANY * _EACH)
+        self.readers[at] = mark
+        others = self.readers.take(at) != mark  # several waves read the word in this instruction, and the last one's mark stays
+        if others.any():
+            self.readers[at[others]] = _MANY * _EACH
+        return True
+
+    def _reads_bytes(self, chosen: Array, mine: Array, index: Array, numbers: range, mask: Array | None) -> None:
+        for number in numbers:
             at = chosen + number
             writer, reader = self.writer.take(at), self.reader.take(at)
             bad = (writer != 0) & (writer != mine)
             if bad.any():
                 raise self._race(bad, index + number, writer, "reads a byte that wave {} has written", mask)
             self.reader[at] = mark = np.where((reader == 0) | (reader == mine), mine, _MANY)
-            others = self.reader.take(at) != mark  # several waves read the byte in this instruction, and the last one's mark stays
+            others = self.reader.take(at) != mark
             if others.any():
                 self.reader[at[others]] = _MANY
 
@@ -119,7 +145,22 @@ class Shared:
 
     def _writes(self, w: Waves, index: Array, width: int, chosen: Array, words: list[Array], mask: Array | None) -> None:
         _, mine = self._flat(w, index, mask)
-        for number in range(width):
+        for first_byte in range(0, width, 4):
+            if width < 4 or not self._writes_word((chosen + first_byte) >> 2, mine * _EACH, words[first_byte // 4]):
+                self._writes_bytes(chosen, mine, index, words, range(first_byte, min(width, first_byte + 4)), mask)
+
+    def _writes_word(self, at: Array, mine: Array, word: Array) -> bool:
+        """Mark words that nobody else touches, or that keep their value; False where the bytes of one have to be looked at."""
+        changed = self.bytes.u32.take(at) != word
+        for marks in (self.writers, self.readers):
+            mark = marks.take(at)
+            if bool(((mark != 0) & (mark != mine) & changed).any()):
+                return False
+        self.writers[at] = mine
+        return True
+
+    def _writes_bytes(self, chosen: Array, mine: Array, index: Array, words: list[Array], numbers: range, mask: Array | None) -> None:
+        for number in numbers:
             at = chosen + number
             value = (words[number // 4] >> np.uint32(8 * (number % 4))).astype(np.uint8)
             changed = self.bytes.data.take(at) != value
@@ -133,6 +174,8 @@ class Shared:
     def _overwritten(self, w: Waves, index: Array, width: int, words: list[Array], chosen: Array, mask: Array | None) -> None:
         """Waves that wrote one place in the same instruction: not all find there what they wrote."""
         _, mine = self._flat(w, index, mask)
+        if width >= 4 and not any((self.bytes.u32.take((chosen + number) >> 2) != words[number // 4]).any() for number in range(0, width, 4)):
+            return
         for number in range(width):
             value = (words[number // 4] >> np.uint32(8 * (number % 4))).astype(np.uint8)
             writer = self.writer.take(chosen + number)

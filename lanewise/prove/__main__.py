@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from contextlib import ExitStack
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from lanewise.errors import LanewiseError
 
 _SHOWN = 20
 _JOB_SECONDS = 540
+_EMULATED = 4  # times as long for each target: every case is compiled for it
 # Each op's module, which has `runs` and `guarded`, and the module of what one call alone does not show, which has `all_of`.
 _OPS = {
     "linear": ("linear", "together"),
@@ -31,25 +33,31 @@ _OPS = {
 @click.option("--op", default="all", show_default=True, type=click.Choice([*_OPS, "all"]), help="What is proven.")
 @click.option("--device", default="cpu", show_default=True, help="Where the tensors are: cpu or cuda.")
 @click.option("--interpret", is_flag=True, help="Run the Triton kernels on the CPU in Triton's interpreter; set TRITON_INTERPRET=1 for it.")
+@click.option("--target", "targets", multiple=True, help="Run the machine code for this AMD target in the emulator; may be repeated.")
 @click.option("--case", "names", multiple=True, help="Only this case, or this case and body, by the name that a result has; may be repeated.")
 @click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write every result to this file.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes that share the work.")
 @click.option("--part", nargs=2, type=int, default=(0, 1), show_default=True, help="I N: only the runs I, I + N, I + 2 N and so on.")
 @click.option("--together/--apart", default=True, show_default=True, help="Also streams, graphs and torch.compile, on a card.")
-def main(op: str, device: str, interpret: bool, names: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int], together: bool) -> None:
+def main(
+    op: str, device: str, interpret: bool, targets: tuple[str, ...], names: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int],
+    together: bool,
+) -> None:  # fmt: skip
     """Prove `linear`, `quant_linear` and `grouped_linear` in every block format, and the activations that they quantize, case by case."""
     warnings.filterwarnings("ignore", category=UserWarning)  # torch, of what is not deterministic on a card
     warnings.filterwarnings("ignore", category=RuntimeWarning, message="overflow encountered|invalid value")
-    _require_sense(device, interpret, path, jobs, part)
-    spread = jobs > 1
-    results = _spread(op, device, interpret, names, jobs, together) if spread else _here(op, device, interpret, names, part, together)
+    _require_sense(device, interpret, targets, path, jobs, part)
+    if jobs > 1:
+        results = _spread(op, device, interpret, targets, names, jobs, together)
+    else:
+        results = [result for target in targets or ("",) for result in _here(op, device, interpret, target, names, part, together)]
     if path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     _report(results)
     raise SystemExit(any(result["problem"] for result in results) or not results)
 
 
-def _require_sense(device: str, interpret: bool, path: Path | None, jobs: int, part: tuple[int, int]) -> None:
+def _require_sense(device: str, interpret: bool, targets: tuple[str, ...], path: Path | None, jobs: int, part: tuple[int, int]) -> None:
     """A call that would prove nothing, less than it seems, or lose what it proved, is refused before anything runs."""
     try:
         import torch
@@ -63,6 +71,8 @@ def _require_sense(device: str, interpret: bool, path: Path | None, jobs: int, p
         raise click.UsageError(f"there is no device {device}: PyTorch sees {there} GPU{'' if there == 1 else 's'} here")
     if interpret and device != "cpu":
         raise click.UsageError(f"--interpret runs on the CPU, and --device is {device}")
+    if targets and (interpret or device != "cpu"):
+        raise click.UsageError("--target runs in the emulator, and neither in the interpreter nor on a card")
     if not 0 <= part[0] < part[1]:
         raise click.UsageError(f"--part is {part[0]} {part[1]}; it takes I N with I from 0 to N - 1")
     if jobs > 1 and part != (0, 1):
@@ -71,10 +81,12 @@ def _require_sense(device: str, interpret: bool, path: Path | None, jobs: int, p
         raise click.UsageError(f"--json is {path}, and {path.parent} is no folder that can be written to")
 
 
-def _here(op: str, device: str, interpret: bool, names: tuple[str, ...], part: tuple[int, int], together: bool) -> list[dict[str, Any]]:
+def _here(op: str, device: str, interpret: bool, target: str, names: tuple[str, ...], part: tuple[int, int], together: bool) -> list[dict[str, Any]]:
     import torch
 
+    from lanewise.arch import parse
     from lanewise.prove import interpreter
+    from lanewise.prove.emulated import emulating
 
     if interpret:
         if not interpreter.on():
@@ -86,9 +98,21 @@ def _here(op: str, device: str, interpret: bool, names: tuple[str, ...], part: t
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     # torch and Triton are set up by now, which the modules of the ops import
     ops = [(import_module(f"lanewise.prove.{name}"), checks) for key, (name, checks) in _OPS.items() if op in (key, "all")]
+    inside = ExitStack()
+    if target:
+        inside.enter_context(emulating(parse(target)))
+    with inside:
+        return _run(ops, where, interpret or bool(target), target, names, part, together)
+
+
+def _run(
+    ops: list[tuple[Any, str]], where: Any, interpret: bool, target: str, names: tuple[str, ...], part: tuple[int, int], together: bool
+) -> list[dict[str, Any]]:
+    import torch
+
     every = [(run, module.guarded) for module, _ in ops for run in module.runs(where, interpret)]
     if not every:
-        raise click.UsageError(f"nothing of {op} runs on {device}; its kernel needs a card, or --interpret")
+        raise click.UsageError(f"nothing of this op runs on {where}; its kernel needs a card, --interpret or --target")
     chosen = [(run, guarded) for run, guarded in every if not names or {str(run), str(run.case)} & set(names)]
     unknown = set(names) - {name for run, _ in chosen for name in (str(run), str(run.case))}
     if unknown:
@@ -98,16 +122,19 @@ def _here(op: str, device: str, interpret: bool, names: tuple[str, ...], part: t
     mine = [pair for pair in chosen if not pair[0].case.heavy][part[0] :: part[1]] + (heavy if part[0] == 0 else [])
     results = []
     for run, guarded in mine:
-        results.append(asdict(guarded(run, where)))
+        result = asdict(guarded(run, where))
+        results.append({**result, "through": f"{result['through']} on {target}"} if target else result)
         if run.case.heavy and where.type == "cuda":
             torch.cuda.empty_cache()
-    if together and where.type == "cuda" and part[0] == 0 and not names:
+    if together and not target and where.type == "cuda" and part[0] == 0 and not names:
         for _, checks in ops:
             results += [asdict(result) for result in import_module(f"lanewise.prove.{checks}").all_of(where)] if checks else []
     return results
 
 
-def _spread(op: str, device: str, interpret: bool, names: tuple[str, ...], jobs: int, together: bool) -> list[dict[str, Any]]:
+def _spread(
+    op: str, device: str, interpret: bool, targets: tuple[str, ...], names: tuple[str, ...], jobs: int, together: bool
+) -> list[dict[str, Any]]:
     """The same in several processes: Triton compiles one kernel at a time in each."""
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -116,12 +143,12 @@ def _spread(op: str, device: str, interpret: bool, names: tuple[str, ...], jobs:
             file = Path(folder) / f"{job}.json"
             options = ["--op", op, "--device", device, "--part", str(job), str(jobs), "--json", str(file)]
             options += ["--interpret"] * interpret + ["--apart"] * (not together)
-            options += [word for name in names for word in ("--case", name)]
+            options += [word for name in names for word in ("--case", name)] + [word for name in targets for word in ("--target", name)]
             command = [sys.executable, "-m", "lanewise.prove", *options]
             running.append((file, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)))
         for job, (file, process) in enumerate(running):
             try:
-                said, _ = process.communicate(timeout=_JOB_SECONDS)
+                said, _ = process.communicate(timeout=_JOB_SECONDS * max(1, _EMULATED * len(targets)))
             except subprocess.TimeoutExpired:
                 process.kill()
                 said, _ = process.communicate()

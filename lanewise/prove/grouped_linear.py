@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import KernelFaultError, LanewiseError
 from lanewise.prove import emulated, grouped_op
 from lanewise.prove.bodies import poisoned
 from lanewise.prove.grouped_bodies import CUTS, MODULES, Alone, GroupedBody, alone_by, by_default, grouped_with
@@ -100,6 +100,8 @@ def called(body: GroupedBody, case: GroupedCase, operands: Routed, **more: Any) 
     with poisoned(operands.arguments["x"].device, *MODULES) as made:
         try:
             y = body(**operands.arguments, **more)
+        except KernelFaultError:
+            raise  # no refusal
         except LanewiseError as error:
             return None, f"refused, and may not: {error}"
     want = (case.tokens, case.top, case.n)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from lanewise import dispatch
-from lanewise.errors import LanewiseError
+from lanewise.errors import KernelFaultError, LanewiseError
 from lanewise.kernels.gpu.config import Config
 from lanewise.kernels.gpu.linear import MOST_ROWS
 from lanewise.oracle.chain import Enclosure
@@ -66,6 +66,8 @@ def prove(run: Run, device: torch.device) -> Result:
     with poisoned(device) as made, dispatch.witness() as ran:
         try:
             y = run.body(**given.arguments)
+        except KernelFaultError:
+            raise  # no refusal
         except LanewiseError as error:
             refused, y = str(error), None
     if y is None:

@@ -36,7 +36,7 @@ EVERY = {
     "words that do not lie side by side": (
         "gfx1030",
         "x_at = xq + (at * 512 + mine * 16 + c * 4 + element)",
-        "x_at = xq + (at * 512 + mine * 16 + c + element * 4)",
+        "x_at = xq + (at * 512 + mine * 16 + c * 4 + (element ^ (block & 1)))",
         "loads of 16 bytes",
     ),
 }
