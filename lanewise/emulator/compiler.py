@@ -8,11 +8,11 @@ from lanewise.emulator.alu import alu, base
 from lanewise.emulator.fault import limit
 from lanewise.emulator.flow import HARMLESS, Flow, Wait, flow, waits
 from lanewise.emulator.lds import lds
-from lanewise.emulator.matrix import matrix
 from lanewise.emulator.operands import operand
 from lanewise.emulator.registers import Waves
 from lanewise.emulator.scalar import constant_form, scalar
-from lanewise.emulator.smem import scalar_load, scratch
+from lanewise.emulator.private import scratch, with_scratch
+from lanewise.emulator.smem import scalar_load
 from lanewise.emulator.special import SPECIAL, matrix_unit, special
 from lanewise.emulator.step import Step
 from lanewise.emulator.table import lookup
@@ -42,15 +42,17 @@ def _one(one: Instruction, labels: dict[str, int], row: Arch) -> Step | Flow | W
         return alu(replace(one, mnemonic=plain, operands=operands), lookup(plain, row), row)
     if name.startswith("ds_"):
         return lds(one, row)
-    if name.startswith(("buffer_", "global_", "flat_", "scratch_")):
-        return vector_memory(one, row, scratch)
+    if name.startswith("scratch_"):
+        return scratch(one, row)
+    if name.startswith(("buffer_", "global_", "flat_")):
+        return with_scratch(vector_memory(one, row), row)
     if one.pair is not None:
         return _together(one, one.pair, row)
     plain = base(name)
     if plain in SPECIAL:
         return special(one, plain, row)
     if plain.startswith(("v_wmma_", "v_mfma_", "v_smfmac_", "v_swmmac_")):
-        return matrix_unit(one, matrix(plain, row), row)
+        return matrix_unit(one, plain, row)
     if not name.startswith("v_"):
         raise limit(one, f"instruction {name}")
     return alu(one, lookup(plain, row), row)

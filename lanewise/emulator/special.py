@@ -7,6 +7,7 @@ import numpy as np
 
 from lanewise.arch import Arch
 from lanewise.emulator.fault import limit
+from lanewise.emulator.matrix import matrix
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
 from lanewise.emulator.registers import Array, Waves
@@ -27,14 +28,14 @@ def special(one: Instruction, name: str, row: Arch) -> Step:
     return Step(one, run, registers(found))
 
 
-def matrix_unit(one: Instruction, multiply: Callable[..., Array], row: Arch) -> Step:
-    """multiply: (a, b, c) -> d, registers uint32 [registers, waves, lanes]. Lanes need not be active."""
+def matrix_unit(one: Instruction, name: str, row: Arch) -> Step:
+    """A product of matrices. Lanes need not be active."""
     given, found = Modifiers(one), [operand(text) for text in one.operands]
     signs = [given.bits(name, 0, 3) for name in ("neg_lo", "neg_hi")]
-    options = {name: given.number(name) for name in ("cbsz", "abid", "blgp", "op_sel") if name in given}
+    multiply = matrix(name, row, (given.number("cbsz"), given.number("blgp")))
+    if given.number("abid"):
+        raise limit(one, "modifier abid")
     given.done()
-    if any(options.values()):
-        raise limit(one, f"modifier {options}")
     target, *sources = found
     reads = [words(one, source) for source in sources]
     counts = [source.count for source in sources]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.emulator.operands import ACCUMULATORS
+from lanewise.emulator.private import SWIZZLED
 from lanewise.emulator.registers import NULL, POISON, SCALAR, SCALARS, TTMP, VCC, Array, Waves
 from lanewise.emulator.world import World
 from lanewise.errors import EmulatorLimitError
@@ -22,9 +23,7 @@ _USER = (
 _GIVEN = ("private buffer", "arguments", "flat scratch", "scratch size")  # those that the emulator has something for
 _ROUNDS_TO_NEAREST_KEEPS_DENORMALS = 0xF0
 _PRELOADED_ENTRY = 256  # bytes behind the entry of drivers that know nothing of preloading
-_SWIZZLED = 1 << 31
 _MOST_GIVEN = 40  # scalar registers that driver and hardware fill
-SCRATCH_AT = 1 << 47  # where a descriptor for lanes' own memory points to: no buffer lies there
 
 
 def entry(code: CodeObject, preload: bool) -> int:
@@ -92,7 +91,7 @@ def _driver(w: Waves, descriptor: Descriptor, arguments: int, segment: bytes, pr
     places, behind = user_registers(descriptor)
     words = {
         "arguments": (arguments & 0xFFFFFFFF, arguments >> 32),
-        "private buffer": (SCRATCH_AT & 0xFFFFFFFF, SCRATCH_AT >> 32 | _SWIZZLED, 0xFFFFFFFF, 0),
+        "private buffer": SWIZZLED,
         "flat scratch": (0, 0),
         "scratch size": (descriptor.scratch,),
     }

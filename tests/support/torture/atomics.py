@@ -13,7 +13,7 @@ CASES, case = family()
 
 
 @triton.jit
-def _each(x, add, high, low, both, either, one, swap, old, n, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr):
+def _each(x, add, high, low, both, either, one, old, n, BLOCK: tl.constexpr, SEM: tl.constexpr, SCOPE: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     value = tl.load(x + at, mask=inside, other=0)
@@ -24,11 +24,10 @@ def _each(x, add, high, low, both, either, one, swap, old, n, BLOCK: tl.constexp
         tl.store(old + 3 * n + at, tl.atomic_and(both + at, value, mask=inside, sem=SEM, scope=SCOPE), mask=inside)
         tl.store(old + 4 * n + at, tl.atomic_or(either + at, value, mask=inside, sem=SEM, scope=SCOPE), mask=inside)
         tl.store(old + 5 * n + at, tl.atomic_xor(one + at, value, mask=inside, sem=SEM, scope=SCOPE), mask=inside)
-    tl.store(old + 6 * n + at, tl.atomic_xchg(swap + at, value, mask=inside, sem=SEM, scope=SCOPE), mask=inside)
 
 
 @triton.jit
-def _unused(x, add, high, low, both, either, one, swap, n, BLOCK: tl.constexpr):
+def _unused(x, add, high, low, both, either, one, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
     value = tl.load(x + at, mask=inside, other=0)
@@ -39,22 +38,20 @@ def _unused(x, add, high, low, both, either, one, swap, n, BLOCK: tl.constexpr):
         tl.atomic_and(both + at, value, mask=inside)
         tl.atomic_or(either + at, value, mask=inside)
         tl.atomic_xor(one + at, value, mask=inside)
-    tl.atomic_xchg(swap + at, value, mask=inside)
-
 
 def _all(dtype: torch.dtype, sem: str = "acq_rel", scope: str = "gpu") -> None:
     n = 300
     x, held = numbers(n, dtype, 1), numbers(n, dtype, 2)
     whole = not dtype.is_floating_point
-    want = [x + held, torch.maximum(x, held), torch.minimum(x, held), *((x & held, x | held, x ^ held) if whole else (held,) * 3), x]
-    places = [held.clone() for _ in range(7)]
-    old = torch.zeros(7, n, dtype=dtype)
+    want = [x + held, torch.maximum(x, held), torch.minimum(x, held), *((x & held, x | held, x ^ held) if whole else (held,) * 3)]
+    places = [held.clone() for _ in range(6)]
+    old = torch.zeros(6, n, dtype=dtype)
     _each[(3,)](x, *places, old, n, 128, sem, scope)
     for number, one in enumerate(want):
         exact(places[number], one)
         if whole or number not in (3, 4, 5):
             exact(old[number], held)
-    places = [held.clone() for _ in range(7)]
+    places = [held.clone() for _ in range(6)]
     _unused[(3,)](x, *places, n, 128)
     for place, one in zip(places, want, strict=True):
         exact(place, one)
@@ -84,10 +81,29 @@ def atomics_of_doubles(row: Any) -> None:
 def atomics_of_unsigned(row: Any) -> None:
     rng = np.random.default_rng(3)
     x, held = (rng.integers(0, 2**32, 128, np.uint32) for _ in range(2))
-    places = [held.copy() for _ in range(7)]
+    places = [held.copy() for _ in range(6)]
     _unused[(1,)](torch.from_numpy(x), *(torch.from_numpy(one) for one in places), 128, 128)
-    want = [x + held, np.maximum(x, held), np.minimum(x, held), x & held, x | held, x ^ held, x]
+    want = [x + held, np.maximum(x, held), np.minimum(x, held), x & held, x | held, x ^ held]
     assert all((a == b).all() for a, b in zip(places, want, strict=True))
+
+
+@triton.jit
+def _exchanged(x, place, old, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < n, other=0)
+    tl.store(old + at, tl.atomic_xchg(place + at, value, mask=at < n), mask=at < n)
+
+
+@case
+def exchanges(row: Any) -> None:
+    for dtype in (torch.int32, torch.int64, torch.float32):
+        x, held = numbers(300, dtype, 1), numbers(300, dtype, 2)
+        place, old = held.clone(), torch.empty_like(held)
+        with triton.knobs.amd.scope():
+            triton.knobs.amd.use_buffer_atomics = False  # Triton 3.6 names an intrinsic for this one that LLVM does not have
+            _exchanged[(3,)](x, place, old, 300, 128)
+        exact(place, x)
+        exact(old, held)
 
 
 @triton.jit
@@ -100,7 +116,7 @@ def _narrow(x, add, old, n, BLOCK: tl.constexpr, USED: tl.constexpr):
 
 
 def _halves(dtype: torch.dtype) -> None:
-    for n in (256, 301):
+    for n in (256, 302):
         x, held = numbers(n, dtype, 1), numbers(n, dtype, 2)
         for used in (False, True):
             place, old = held.clone(), held.clone()
