@@ -31,6 +31,8 @@ def lds(one: Instruction, row: Arch) -> Step:
     name = re.sub(r"^(read|write)", lambda found: {"read": "load", "write": "store"}[found[1]], name)
     name = re.sub(r"^(load|store)2(st64)?_", lambda found: f"{found[1]}_2addr_{'stride64_' if found[2] else ''}", name)
     given, found = Modifiers(one), [operand(text) for text in one.operands]
+    if any(part.kind != "v" for part in found):
+        raise limit(one, f"form of {one.mnemonic}")
     counter = ("ds",) if row.split_waits else ("lgkm",)
     if name in ("bpermute_b32", "permute_b32", "swizzle_b32"):
         run = _swizzle(one, found, given) if name == "swizzle_b32" else _permute(one, name, found, given)
@@ -84,7 +86,7 @@ def _turned(one: Instruction, found: list[Operand], given: Modifiers, size: int)
         if w.full:
             words = w.world.shared.load(w, at(w), 8)
             if w.world.measure is not None:
-                w.world.measure.access(one, None, at(w), 8, None, False)
+                w.world.measure.access(w.world.kernel, one, None, at(w), 8, None, False)
             every = np.ascontiguousarray(np.stack(words, axis=-1)).view(dtype).reshape(-1, _ROW * each)
             moved = np.ascontiguousarray(every[:, source]).view(np.uint32).reshape(*w.exec.shape, 2)
             for number in range(2):

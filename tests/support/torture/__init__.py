@@ -23,10 +23,11 @@ UNITS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-
 
 @dataclass(frozen=True)
 class Case:
-    """refused: targets that Triton or the emulator refuses with words, by name."""
+    """aborts: targets for which LLVM ends the process where it compiles the case."""
 
     name: str
     run: Callable[[Any], None]
+    aborts: tuple[str, ...] = ()
 
     def on(self, name: str, **options: Any) -> list[Any]:
         row = TARGETS[name]
@@ -35,12 +36,14 @@ class Case:
         return ran
 
 
-def family() -> tuple[list[Case], Callable[[Callable[[Any], None]], Callable[[Any], None]]]:
+def family() -> tuple[list[Case], Callable[..., Any]]:
     """A list of cases and the decorator that fills it."""
     cases: list[Case] = []
 
-    def case(run: Callable[[Any], None]) -> Callable[[Any], None]:
-        cases.append(Case(run.__name__.replace("_", " "), run))
+    def case(run: Any = None, *, aborts: tuple[str, ...] = ()) -> Any:
+        if run is None:
+            return lambda run: case(run, aborts=aborts)
+        cases.append(Case(run.__name__.replace("_", " "), run, aborts))
         return run
 
     return cases, case
@@ -48,9 +51,13 @@ def family() -> tuple[list[Case], Callable[[Callable[[Any], None]], Callable[[An
 
 def rotated(cases: list[Case], turn: int = 0) -> list[tuple[Case, str]]:
     """Every case on a target of 32 lanes and on one of 64, and of a family every target: the next one for the next case."""
-    pairs = [(case, names[(number + turn) % len(names)]) for number, case in enumerate(cases) for names in (NARROW, WIDE)]
+    pairs = []
+    for number, case in enumerate(cases):
+        for names in (NARROW, WIDE):
+            able = [name for name in names if name not in case.aborts]
+            pairs.append((case, able[(number + turn) % len(able)]))
     missing = [name for name in (*NARROW, *WIDE) if name not in {name for _, name in pairs}]
-    return pairs + [(cases[number % len(cases)], name) for number, name in enumerate(missing)]
+    return pairs + [(next(case for case in cases if name not in case.aborts), name) for name in missing]
 
 
 def ids(pairs: list[tuple[Case, str]]) -> list[str]:

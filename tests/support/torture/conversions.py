@@ -212,3 +212,11 @@ def floats_of_8_bits(row: Any) -> None:
 @case
 def floats_of_8_bits_with_four_of_exponent(row: Any) -> None:
     _float8(tl.float8e4nv, torch.float8_e4m3fn)
+
+
+@case
+def floats_of_8_bits_of_the_older_kind(row: Any) -> None:
+    """Triton has these for one target alone."""
+    if row.negative_zero_is_nan:
+        _float8(tl.float8e4b8, torch.float8_e4m3fnuz)
+        _float8(tl.float8e5b16, torch.float8_e5m2fnuz)

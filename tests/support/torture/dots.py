@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 import torch
 import triton
 import triton.language as tl
+from triton.compiler.errors import CompilationError
 
 from . import APPROXIMATED, exact, family, near, numbers
 
@@ -100,6 +102,10 @@ def products_of_floats_with_fewer_bits(row: Any) -> None:
     """Triton takes tf32 where the target has a matrix unit for it."""
     x, w = numbers((32, 64), torch.float32, 1), numbers((64, 32), torch.float32, 2)
     a, b = x.double(), w.double()
+    if not row.negative_zero_is_nan:  # the one generation that has one is MI300
+        with pytest.raises(CompilationError):
+            _run(x, w, (32, 32, 32), 4, 1, "tf32")
+        return
     near(_run(x, w, (32, 32, 32), 4, 1, "tf32"), a @ b, APPROXIMATED + 2 * _TF32, a.abs() @ b.abs())
 
 
