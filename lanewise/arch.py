@@ -80,6 +80,11 @@ class Arch:
         return self.name == "gfx942"
 
     @property
+    def emulated(self) -> bool:
+        """Whether the proof runs the target's machine code; that of others stops at what the emulator does not know."""
+        return self.name in _EMULATED
+
+    @property
     def registers(self) -> "Registers | None":
         """How many waves a SIMD holds at once, of AMD's GPUs."""
         return _REGISTERS.get(self.name)
@@ -190,6 +195,7 @@ _REGISTERS = {
     **dict.fromkeys(("gfx1030", "gfx1102", "gfx1103", "gfx1150", "gfx1250"), Registers(1024, 16, 16, 2)),
     **dict.fromkeys(("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"), Registers(1536, 24, 16, 2)),
 }
+_EMULATED = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
 _DOT_WAIT = dict.fromkeys(("gfx90a", "gfx942", "gfx950"), 3)
 TARGETS: dict[str, Arch] = {row.name: row for row in _ROWS}
 # What each AMD processor can be asked to switch (LLVM's AMDGPU usage guide, target ID).

@@ -1,5 +1,6 @@
 """`lanewise emulate`: run one case of a GPU kernel as the machine code of an AMD target, on this processor."""
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,11 @@ import click
 from lanewise.cli.terminal import as_json, print_json, print_table, size
 
 if TYPE_CHECKING:
+    import torch
+
     from lanewise.emulator.launch import Ran
     from lanewise.emulator.measure import Access, Counter
+    from lanewise.emulator.origin import Stores
 
 _MOST_MNEMONICS = 12
 _SHOWN = 6
@@ -56,6 +60,7 @@ def emulate(
         raise click.UsageError(f"{error.name} is missing; pip install 'lanewise[gpu]'") from None
     from lanewise import arch
     from lanewise.emulator.measure import Counter
+    from lanewise.emulator.origin import Stores
     from lanewise.emulator.schedule import schedule as by_name
     from lanewise.emulator.trace import Trace
     from lanewise.errors import KernelFaultError
@@ -63,18 +68,19 @@ def emulate(
     from lanewise.prove.single import single
 
     by_name(schedule)  # a wrong one is said at once
-    row, counter, problem, worst, case = arch.parse(target), Counter(), "", 0.0, None
+    row, counter, stores, problem, worst, case = arch.parse(target), Counter(), Stores(), "", 0.0, None
     with ExitStack() as stack:
         watch = Trace(stack.enter_context(trace.open("w"))) if trace else None
-        ran = stack.enter_context(emulating(row, schedule=schedule, measure=None if bare else counter, watch=watch))
+        ran = stack.enter_context(emulating(row, schedule=schedule, measure=None if bare else counter, watch=watch, stores=stores))
         case = single(kernel, m, n, k, dtype, fmt, fused)
         try:
             result = case.prove()
             problem, worst = result.problem, result.worst
         except KernelFaultError as fault:
             problem = str(fault)
+    origin = _origin(problem, case.y, stores)
     y = [] if case.y is None else [float(value) for value in case.y.flatten()[:_SHOWN]]
-    facts = {"case": case.name, "target": str(row), "schedule": schedule, "problem": problem, "worst": worst, "y": y}
+    facts = {"case": case.name, "target": str(row), "schedule": schedule, "problem": problem, "origin": origin, "worst": worst, "y": y}
     launches = [_facts(one) for one in ran]
     accesses = [_access(one) for one in counter.accesses.values()]
     if as_json:
@@ -83,6 +89,17 @@ def emulate(
         _print(facts, ran, counter)
     if problem:
         raise click.exceptions.Exit(1)
+
+
+def _origin(problem: str, y: "torch.Tensor | None", stores: "Stores") -> str:
+    """Who stored the element that a problem names, in words."""
+    found = re.search(r"\by\[([\d, ]+)\]", problem)
+    if not found or y is None:
+        return ""
+    at = [int(part) for part in found[1].split(",")]
+    flat = sum(index * stride for index, stride in zip(at, y.flatten(0, -2).stride(), strict=False))
+    origin = stores.of("y", flat * y.element_size())
+    return f"y{at} was {origin}" if origin else ""
 
 
 def _facts(one: "Ran") -> dict[str, Any]:
@@ -121,6 +138,8 @@ def _print(facts: dict[str, Any], ran: "list[Ran]", counter: "Counter") -> None:
         click.echo(f"LDS: {turns} turns of the banks, {best} without conflicts")
     if facts["y"]:
         click.echo(f"y: {' '.join(f'{value:.6g}' for value in facts['y'])} ...")
+    if facts["origin"]:
+        click.echo(facts["origin"])
     click.echo(f"WRONG: {facts['problem']}" if facts["problem"] else f"right: the worst error is {facts['worst']:.3f} of what is allowed")
 
 

@@ -9,9 +9,9 @@ from lanewise.emulator.fault import limit
 from lanewise.emulator.flow import HARMLESS, Flow, Wait, flow, waits
 from lanewise.emulator.lds import lds
 from lanewise.emulator.operands import operand
+from lanewise.emulator.private import scratch, with_scratch
 from lanewise.emulator.registers import Waves
 from lanewise.emulator.scalar import changes_mode, constant_form, scalar
-from lanewise.emulator.private import scratch, with_scratch
 from lanewise.emulator.smem import scalar_load
 from lanewise.emulator.special import SPECIAL, matrix_unit, special
 from lanewise.emulator.step import Step

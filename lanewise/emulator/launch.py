@@ -11,6 +11,7 @@ from lanewise.emulator.arguments import packed
 from lanewise.emulator.compiler import Code, compiled
 from lanewise.emulator.machine import Batch
 from lanewise.emulator.memory import Buffer, Bytes, Memory
+from lanewise.emulator.origin import Stores
 from lanewise.emulator.registers import POISON, Array, Waves
 from lanewise.emulator.schedule import schedule as by_name
 from lanewise.emulator.shared import Shared
@@ -59,7 +60,7 @@ class Ran:
 def launch(
     code: CodeObject, grid: Sequence[int], args: Mapping[str, Any] | Sequence[Any], *, schedule: str = "lockstep", waits: bool = True,
     races: bool = True, preload: bool = True, measure: Measure | None = None, watch: Callable[[Step, Waves], None] | None = None,
-    lanes: int = _LANES,
+    stores: Stores | None = None, lanes: int = _LANES,
 ) -> Ran:  # fmt: skip
     """Run a kernel on a grid of workgroups.
 
@@ -69,7 +70,7 @@ def launch(
     schedule: "lockstep", "serial", "reversed" or "random:SEED": the order in which waves run
     waits: whether to look for results of loads that are used before they were waited for; races: the same of LDS between waves
     preload: by a driver that preloads arguments, where the kernel has an entry for it
-    measure, watch: told of every access, and of every instruction; lanes: how many run side by side, about
+    measure, watch, stores: told of every access, of every instruction, and of who stores what; lanes: how many run side by side, about
 
     Raises KernelFaultError for what no card would forgive, EmulatorLimitError for what the emulator has not, ShapeError for arguments that do
     not fit.
@@ -80,6 +81,8 @@ def launch(
         raise ShapeError(f"a grid has up to three sizes of 0 or more; {tuple(grid)} was given")
     if code.row.vendor != "amd":
         raise EmulatorLimitError(f"the emulator runs AMD's machine code; {code.kernel} is compiled for {code.row}")
+    if stores is not None:
+        stores.code = code
     began, plan = time.perf_counter(), by_name(schedule)
     steps = _compiled(code)
     memory = Memory()
@@ -96,6 +99,7 @@ def launch(
             for first in range(0, total, each):
                 numbers = _numbers(order[first : first + each], sizes)
                 world = _world(code, memory, len(numbers), races, measure)
+                world.stores, world.numbers = stores, order[first : first + each]
                 w = begun(code, numbers, arguments, segment, world, preload, named)
                 batch = Batch(steps, w, numbers, code.kernel, begin, plan, waits=waits, most=_BRANCHES, watch=watch)
                 batch.run()

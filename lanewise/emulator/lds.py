@@ -72,7 +72,7 @@ def _load(one: Instruction, found: list[Operand], wanted: Access, given: Modifie
 
 
 def _turned(one: Instruction, found: list[Operand], given: Modifiers, size: int) -> Callable[[Waves], None]:
-    """Eight bytes a lane, transposed among sixteen lanes: element j of lane i is element i % p of lane j * 16 / p + i / p, of p elements in a lane."""
+    """Eight bytes a lane, transposed among sixteen: element j of lane i is element i % p of lane j * 16 / p + i / p, of p elements in a lane."""
     target, lanes = found
     at = _address(lanes.first, given.number("offset"))
     each = 64 // size

@@ -85,7 +85,9 @@ def _elements(words: Array, kind: str, signed: bool) -> Array:
         raw = words.view(np.uint8)
         both = np.stack((raw & 15, raw >> 4), axis=-1).reshape(*raw.shape[:-1], -1)
         return (both ^ 8).view(np.int8) - np.int8(8) if signed else both
-    dtype: Any = {"f64": np.float64, "f32": np.float32, "xf32": np.uint32, "f16": np.float16, "bf16": np.uint16}.get(kind, np.int8 if signed and kind not in _EIGHTHS else np.uint8)
+    dtype: Any = {"f64": np.float64, "f32": np.float32, "xf32": np.uint32, "f16": np.float16, "bf16": np.uint16}.get(
+        kind, np.int8 if signed and kind not in _EIGHTHS else np.uint8
+    )
     return words.view(dtype)
 
 

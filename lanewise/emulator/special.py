@@ -25,7 +25,9 @@ _ONLY = {
     "v_readlane_b32": {0: "s", 1: "v"},
     "v_readfirstlane_b32": {0: "s"},
     **dict.fromkeys([f"v_{name}_b32" for name in ("permlane16", "permlanex16", "permlane64", "permlane16_swap", "permlane32_swap", "swap")], _TWO),
-    **dict.fromkeys([f"v_{name}_b32" for name in ("writelane", "accvgpr_read", "accvgpr_write", "accvgpr_mov", "mbcnt_lo_u32", "mbcnt_hi_u32")], _ONE),
+    **dict.fromkeys(
+        [f"v_{name}_b32" for name in ("writelane", "accvgpr_read", "accvgpr_write", "accvgpr_mov", "mbcnt_lo_u32", "mbcnt_hi_u32")], _ONE
+    ),
 }
 
 
@@ -131,7 +133,6 @@ def _permlane16(other_row: bool) -> Callable[..., Run]:
 
 def _permlane64(one: Instruction, found: list[Operand], given: Modifiers) -> Run:
     target, value = found
-
 
     def step(w: Waves) -> None:
         if w.lanes > _HALF:  # of 32 lanes it does nothing (AMD's RDNA3 ISA guide)

@@ -95,6 +95,8 @@ def _store(one: Instruction, register: int, wanted: Access, find: Find) -> Calla
             if w.world.measure is not None:
                 w.world.measure.access(w.world.kernel, one, buffer, index, width, mask, True)
             buffer.store(index, width, values, mask)
+            if w.world.stores is not None:
+                w.world.stores.note(one, buffer, index, width, mask, w)
 
     return step
 

@@ -1,7 +1,7 @@
 """What waves share: memory, LDS, scratch, and who counts what they do."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from lanewise.emulator.memory import Buffer, Bytes, Memory
 from lanewise.emulator.registers import Array
@@ -20,7 +20,10 @@ class Measure(Protocol):
 
 @dataclass(slots=True)
 class World:
-    """scratch: of every lane of every wave, `scratch_size` bytes each, or None"""
+    """numbers: of a batch's workgroups, x counting first; stores: whoever wants to know who stored what (`origin.Stores`), or None
+
+    scratch: of every lane of every wave, `scratch_size` bytes each, or None
+    """
 
     memory: Memory
     shared: Shared
@@ -28,3 +31,5 @@ class World:
     scratch: Bytes | None = None
     scratch_size: int = 0
     kernel: str = ""
+    numbers: Array | None = None
+    stores: Any = None

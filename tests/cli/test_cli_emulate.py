@@ -1,7 +1,9 @@
 """`lanewise emulate`: a case on a target, what it did, and refusals."""
 
 import json
+import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -55,3 +57,23 @@ def test_what_cannot_be_run_is_refused_in_one_line(words, message):
     assert done.exit_code == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_element_is_traced_to_who_stored_it(monkeypatch):
+    """A reduction that leaves a step out: the line is the one in which lanes met last."""
+    from lanewise.emulator import tensors
+    from lanewise.isa.code_object import code_object
+
+    def wrong(launch):
+        code = code_object(launch.text, launch.binary, launch.row, shared=launch.shared, warps=launch.warps)
+        at = next(one.index for one in code.instructions if one.mnemonic == "v_add_f32_dpp")
+        changed = replace(code.instructions[at], mnemonic="v_sub_f32_dpp")
+        return replace(code, instructions=(*code.instructions[:at], changed, *code.instructions[at + 1 :]), text=f"{code.text}; changed")
+
+    monkeypatch.setattr(tensors, "_code", wrong)
+    done = lanewise("emulate", "skinny", "--target", "gfx942", "--n", "9", "--k", "520", "--bare")
+    assert done.exit_code == 1
+    assert "WRONG" in done.stdout
+    assert re.search(
+        r"y\[0, \d\] was stored at lanes\.py:\d+ by workgroup \d+, wave \d+, lane \d+; its value came from other lanes at \w+\.py:\d+", done.stdout
+    )

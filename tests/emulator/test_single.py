@@ -70,7 +70,8 @@ def test_dpp_of_packed_and_mixed_sources_moves_their_lanes_too():
 
 def test_comparisons_by_dpp_into_exec_leave_exec_changed():
     w = ran("v_cmpx_gt_u32_e64_dpp v0, v1 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf", "gfx1100", v={0: LANES, 1: 16})
-    assert w.exec[0].tolist() == ((LANES ^ 1) > 16).tolist() and not w.full
+    assert w.exec[0].tolist() == ((LANES ^ 1) > 16).tolist()
+    assert not w.full
 
 
 def test_dpp8_and_row_xmask_and_row_share():
@@ -107,7 +108,8 @@ def test_lanes_by_number():
     w = ran("v_readlane_b32 s3, v0, s2\nv_readlane_b32 s4, v0, 70\nv_readfirstlane_b32 s5, v0", "gfx942", v={0: WIDE * 3}, s={2: 9}, active=WIDE > 5)
     assert (scalar(w, 3), scalar(w, 4), scalar(w, 5)) == (27, 18, 18)
     w = ran("v_readfirstlane_b32 s5, v0\nv_writelane_b32 v1, s2, m0", "gfx1100", v={0: LANES + 7, 1: 0}, s={2: 9, M0: 33}, active=LANES < 0)
-    assert scalar(w, 5) == 7 and vector(w, 1) == [0, 9, *[0] * 30]  # none is active: lane 0; and writelane asks for none
+    assert scalar(w, 5) == 7
+    assert vector(w, 1) == [0, 9, *[0] * 30]
 
 
 def test_lanes_by_address_give_zero_where_the_source_is_off():
@@ -123,7 +125,8 @@ def test_lanes_by_address_give_zero_where_the_source_is_off():
 def test_bits_below_a_lane():
     text = "v_mbcnt_lo_u32_b32 v1, -1, 0\nv_mbcnt_hi_u32_b32 v1, -1, v1\nv_mbcnt_lo_u32_b32 v2, exec_lo, 5\nv_mbcnt_hi_u32_b32 v2, exec_hi, v2"
     w = ran(text, "gfx942", v={1: 0}, active=EVEN64)
-    assert vector(w, 1)[::2] == WIDE[::2].tolist() and vector(w, 2)[::2] == (5 + WIDE // 2)[::2].tolist()
+    assert vector(w, 1)[::2] == WIDE[::2].tolist()
+    assert vector(w, 2)[::2] == (5 + WIDE // 2)[::2].tolist()
 
 
 # Parts of registers
@@ -181,7 +184,11 @@ def test_constants_are_as_wide_as_their_operands():
             v={0: 0, 1: 0x3FF00000})  # fmt: skip
     doubles = [np.array([vector(w, n)[0], vector(w, n + 1)[0]], np.uint32).view(np.float64)[0] for n in (2, 4, 6)]
     assert doubles == [2.0, 4.0, 0.15915494309189532]
-    w = ran("v_add_f16_e32 v1, 1.0, v0\nv_fma_f16 v2, v0, v0, 0.5\nv_add_f32_e32 v3, 0x3f800000, v4", "gfx1100", v={0: 0x3C00, 1: 0, 2: 0, 4: np.float32(2)})
+    w = ran(
+        "v_add_f16_e32 v1, 1.0, v0\nv_fma_f16 v2, v0, v0, 0.5\nv_add_f32_e32 v3, 0x3f800000, v4",
+        "gfx1100",
+        v={0: 0x3C00, 1: 0, 2: 0, 4: np.float32(2)},
+    )
     assert (vector(w, 1)[0], vector(w, 2)[0], vector(w, 3, np.float32)[0]) == (0x4000, 0x3E00, 3.0)
     w = ran("v_lshlrev_b64 v[2:3], 4, -1\nv_ashrrev_i64 v[4:5], 4, -16\nv_and_b32_e32 v6, -16, v0", "gfx942", v={0: 0x1234})
     assert [vector(w, number)[0] for number in (2, 3, 4, 5, 6)] == [0xFFFFFFF0, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0x1230]
@@ -198,15 +205,22 @@ def test_comparisons_clear_the_bits_of_lanes_that_are_off():
 
 def test_comparisons_into_exec_write_the_mask_too_on_gfx9():
     w = ran("v_cmpx_gt_u32_e32 vcc, 40, v0", "gfx90a", v={0: WIDE})
-    assert w.exec[0].tolist() == (WIDE < 40).tolist() and scalar(w, VCC) == 0xFFFFFFFF and scalar(w, VCC + 1) == 0xFF
+    assert w.exec[0].tolist() == (WIDE < 40).tolist()
+    assert scalar(w, VCC) == 0xFFFFFFFF
+    assert scalar(w, VCC + 1) == 0xFF
     w = ran("v_cmpx_gt_u32_e32 20, v0", "gfx1100", v={0: LANES}, s={VCC: 5})
-    assert w.exec[0].tolist() == (LANES < 20).tolist() and scalar(w, VCC) == 5
+    assert w.exec[0].tolist() == (LANES < 20).tolist()
+    assert scalar(w, VCC) == 5
 
 
 def test_sums_of_64_bits_by_their_carries():
-    text = "v_add_co_u32 v2, vcc_lo, v0, v1\nv_add_co_ci_u32_e32 v3, vcc_lo, v4, v5, vcc_lo\nv_sub_co_u32 v6, s2, v0, v1\nv_sub_co_ci_u32_e64 v7, s2, v4, v5, s2"
+    text = """v_add_co_u32 v2, vcc_lo, v0, v1
+        v_add_co_ci_u32_e32 v3, vcc_lo, v4, v5, vcc_lo
+        v_sub_co_u32 v6, s2, v0, v1
+        v_sub_co_ci_u32_e64 v7, s2, v4, v5, s2"""
     w = ran(text, "gfx1100", v={0: 0xFFFFFFFF, 1: LANES, 4: 7, 5: 1})
-    assert vector(w, 2) == ((0xFFFFFFFF + LANES) & 0xFFFFFFFF).tolist() and vector(w, 3) == (8 + (LANES > 0)).tolist()
+    assert vector(w, 2) == ((0xFFFFFFFF + LANES) & 0xFFFFFFFF).tolist()
+    assert vector(w, 3) == (8 + (LANES > 0)).tolist()
     assert vector(w, 7) == [6] * 32
     w = ran("s_add_u32 s2, s0, s1\ns_addc_u32 s3, s4, s5\ns_sub_u32 s6, s1, s0\ns_subb_u32 s7, s4, s5", "gfx942", s={0: 0xFFFFFFFF, 1: 1, 4: 5, 5: 2})
     assert [scalar(w, number) for number in (2, 3, 6, 7)] == [0, 8, 2, 2]
@@ -220,18 +234,26 @@ def test_choices_by_scc():
 
 def test_saved_masks():
     w = ran("s_and_saveexec_b64 s[2:3], s[0:1]", "gfx942", s={0: 0xF0, 1: 0}, active=WIDE < 6)
-    assert w.exec[0].nonzero()[0].tolist() == [4, 5] and (scalar(w, 2), scalar(w, 3)) == (0x3F, 0) and bool(w.scc[0, 0])
+    assert w.exec[0].nonzero()[0].tolist() == [4, 5]
+    assert (scalar(w, 2), scalar(w, 3)) == (0x3F, 0)
+    assert bool(w.scc[0, 0])
     w = ran("s_and_not1_saveexec_b32 s2, s2", "gfx1100", s={2: 0xFFFFFFFF})
-    assert not w.exec.any() and scalar(w, 2) == 0xFFFFFFFF and not bool(w.scc[0, 0])
+    assert not w.exec.any()
+    assert scalar(w, 2) == 0xFFFFFFFF
+    assert not bool(w.scc[0, 0])
     w = ran("s_xor_b32 exec_lo, exec_lo, s2", "gfx1100", s={2: 0xFFFF0000})
-    assert w.exec[0].tolist() == (LANES < 16).tolist() and not w.full
+    assert w.exec[0].tolist() == (LANES < 16).tolist()
+    assert not w.full
 
 
 def test_without_active_lanes_vectors_stay_and_scalars_go_on():
     off = LANES < 0
     w = ran("v_mov_b32_e32 v1, v0\ns_add_i32 s2, s0, s1\nv_cmp_eq_u32_e32 vcc_lo, v0, v0\nds_store_b32 v0, v0\nds_load_b32 v3, v0", "gfx1100",
             v={0: LANES}, s={0: 2, 1: 3, VCC: 7}, active=off)  # fmt: skip
-    assert vector(w, 1) == [OLD + 1] * 32 and scalar(w, 2) == 5 and scalar(w, VCC) == 0 and vector(w, 3) == [OLD + 3] * 32
+    assert vector(w, 1) == [OLD + 1] * 32
+    assert scalar(w, 2) == 5
+    assert scalar(w, VCC) == 0
+    assert vector(w, 3) == [OLD + 3] * 32
 
 
 def test_a_pair_reads_before_it_writes():
@@ -240,12 +262,14 @@ def test_a_pair_reads_before_it_writes():
     w = ran("v_dual_add_f32 v0, v1, v1 :: v_dual_mul_f32 v3, v0, v0", "gfx1100", v={0: np.float32(3), 1: np.float32(5)})
     assert (vector(w, 0, np.float32)[0], vector(w, 3, np.float32)[0]) == (10.0, 9.0)
     w = ran("v_dual_fmac_f32 v0, v1, v1 :: v_dual_fmac_f32 v1, v0, v0", "gfx1100", v={0: np.float32(3), 1: np.float32(5)}, active=EVEN)
-    assert vector(w, 0, np.float32)[:2] == [28.0, 3.0] and vector(w, 1, np.float32)[:2] == [14.0, 5.0]
+    assert vector(w, 0, np.float32)[:2] == [28.0, 3.0]
+    assert vector(w, 1, np.float32)[:2] == [14.0, 5.0]
 
 
 def test_swaps_and_accumulators():
     w = ran("v_swap_b32 v0, v1\nv_accvgpr_write_b32 a3, v0\nv_accvgpr_read_b32 v2, a3", "gfx908", v={0: WIDE, 1: 5, 2: 0}, active=EVEN64)
-    assert vector(w, 0) == where(EVEN64, 5, WIDE) and vector(w, 2) == where(EVEN64, 5, 0)
+    assert vector(w, 0) == where(EVEN64, 5, WIDE)
+    assert vector(w, 2) == where(EVEN64, 5, 0)
 
 
 # float16 that ends at its largest number

@@ -68,8 +68,21 @@ WRONG = {
     **dict.fromkeys(("v_sin_f32", "v_cos_f32", "v_sin_f16", "v_cos_f16"), "the text multiplies by 2 pi and rounds before the function"),
     "v_cvt_off_f32_i4": "the text's table of results is not in it",
     "v_trig_preop_f64": "the text keeps what is in front of the point, where it means what is behind it",
-    **dict.fromkeys(("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8", "v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32",
-                     "v_cvt_scalef32_pk_f32_fp8", "v_cvt_scalef32_pk_f32_bf8"), "the formats' functions are named in the text and not in it"),
+    **dict.fromkeys(
+        (
+            "v_cvt_pk_f32_fp8",
+            "v_cvt_pk_f32_bf8",
+            "v_cvt_f32_fp8",
+            "v_cvt_f32_bf8",
+            "v_cvt_pk_fp8_f32",
+            "v_cvt_pk_bf8_f32",
+            "v_cvt_scalef32_pk_f32_fp8",
+            "v_cvt_scalef32_pk_f32_bf8",
+            "v_cvt_scalef32_pk_fp8_f32",
+            "v_cvt_scalef32_pk_bf8_f32",
+        ),
+        "the formats' functions are named in the text and not in it",
+    ),
 }
 # Of each generation, how many instructions of the table its text has, less WRONG.
 COUNTS = {"rdna3": 584, "rdna4": 588, "cdna": 532}

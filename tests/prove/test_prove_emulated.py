@@ -1,16 +1,20 @@
 """The proof's cases as machine code of AMD's targets: some on each of them here, all of them by `python -m lanewise.prove --target`."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from lanewise import arch
 from lanewise.arch import parse
 from lanewise.errors import DeviceError
 from lanewise.isa.code_object import code_object
 from lanewise.prove import act_quant, emulated, grouped_linear, linear, quant_linear
+from lanewise.prove.__main__ import main
 
-TARGETS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
+TARGETS = tuple(name for name, row in arch.TARGETS.items() if row.emulated)
 SHARE = {linear: 150, quant_linear: 60, grouped_linear: 60, act_quant: 40}
 CPU = torch.device("cpu")
 
@@ -55,3 +59,18 @@ def test_what_is_emulated_ends_with_the_block():
         assert emulated.repeats()
     assert emulated.row() is None
     assert not emulated.repeats()
+
+
+def test_turns_share_the_cases_out_among_targets(tmp_path):
+    """Each case is on one target in a turn, and all turns together have every case on every target."""
+    seen = []
+    for turn in range(3):
+        path = tmp_path / f"{turn}.json"
+        words = ["--op", "act_quant", "--turn", str(turn), "--json", str(path), "--part", "0", "20"]
+        done = CliRunner().invoke(main, [*words, *(word for name in ("gfx942", "gfx1100", "gfx1201") for word in ("--target", name))])
+        assert done.exit_code == 0, done.output
+        here = [(result["case"], result["through"]) for result in json.loads(path.read_text())]
+        assert len({case for case, _ in here}) == len(here)
+        seen += here
+    assert len(set(seen)) == len(seen)
+    assert {through.rpartition(" ")[2] for _, through in seen} == {"gfx942", "gfx1100", "gfx1201"}

@@ -23,11 +23,16 @@ UNITS = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-
 
 @dataclass(frozen=True)
 class Case:
-    """aborts: targets for which LLVM ends the process where it compiles the case."""
+    """aborts: targets for which LLVM ends the process where it compiles the case.
+
+    first: targets that have to be the first of a process: Triton's conversions of floats of 8 bits are those of the target that it first compiles
+    them for, and other targets do not have that one's instructions.
+    """
 
     name: str
     run: Callable[[Any], None]
     aborts: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
 
     def on(self, name: str, **options: Any) -> list[Any]:
         row = TARGETS[name]
@@ -40,10 +45,10 @@ def family() -> tuple[list[Case], Callable[..., Any]]:
     """A list of cases and the decorator that fills it."""
     cases: list[Case] = []
 
-    def case(run: Any = None, *, aborts: tuple[str, ...] = ()) -> Any:
+    def case(run: Any = None, **more: tuple[str, ...]) -> Any:
         if run is None:
-            return lambda run: case(run, aborts=aborts)
-        cases.append(Case(run.__name__.replace("_", " "), run, aborts))
+            return lambda run: case(run, **more)
+        cases.append(Case(run.__name__.replace("_", " "), run, **more))
         return run
 
     return cases, case
@@ -54,10 +59,10 @@ def rotated(cases: list[Case], turn: int = 0) -> list[tuple[Case, str]]:
     pairs = []
     for number, case in enumerate(cases):
         for names in (NARROW, WIDE):
-            able = [name for name in names if name not in case.aborts]
+            able = [name for name in names if name not in (*case.aborts, *case.first)]
             pairs.append((case, able[(number + turn) % len(able)]))
     missing = [name for name in (*NARROW, *WIDE) if name not in {name for _, name in pairs}]
-    return pairs + [(next(case for case in cases if name not in case.aborts), name) for name in missing]
+    return pairs + [(next(case for case in cases if name not in (*case.aborts, *case.first)), name) for name in missing]
 
 
 def ids(pairs: list[tuple[Case, str]]) -> list[str]:
@@ -82,7 +87,7 @@ def near(got: torch.Tensor, want: Any, roundings: float, size: Any = None) -> No
     want = torch.as_tensor(np.asarray(want, np.float64))
     unit = UNITS[got.dtype]
     tiny = torch.finfo(got.dtype).tiny
-    allowed = roundings * unit * torch.clamp(torch.as_tensor(np.asarray(np.abs(want) if size is None else size, np.float64)), min=tiny)
+    allowed = roundings * unit * torch.clamp(torch.as_tensor(np.asarray(want.abs() if size is None else size, np.float64)), min=tiny)
     apart = (got.double() - want).abs()
     good = (apart <= allowed) | (got.double() == want) | (torch.isnan(got) & torch.isnan(want))
     worst = torch.where(good, 0.0, apart / allowed).max()
@@ -98,5 +103,14 @@ def numbers(shape: Any, dtype: torch.dtype, seed: int = 0, scale: float = 1.0) -
         return (torch.randn(shape, generator=generator, dtype=torch.float64) * scale).to(dtype)
     info = torch.iinfo(dtype)
     if dtype == torch.int64:
-        return torch.randint(-(2**62), 2**62, (shape,) if isinstance(shape, int) else shape, generator=generator) * 2 + torch.randint(0, 2, (shape,) if isinstance(shape, int) else shape, generator=generator)
+        return torch.randint(-(2**62), 2**62, (shape,) if isinstance(shape, int) else shape, generator=generator) * 2 + torch.randint(
+            0, 2, (shape,) if isinstance(shape, int) else shape, generator=generator
+        )
     return torch.randint(info.min, info.max + 1, (shape,) if isinstance(shape, int) else shape, generator=generator, dtype=torch.int64).to(dtype)
+
+
+def alone(cases: list[Case], name: str) -> None:
+    """The cases that a target has to be the first for, in this process."""
+    for case in cases:
+        if name in case.first:
+            case.on(name)

@@ -39,6 +39,7 @@ def _unused(x, add, high, low, both, either, one, n, BLOCK: tl.constexpr):
         tl.atomic_or(either + at, value, mask=inside)
         tl.atomic_xor(one + at, value, mask=inside)
 
+
 def _all(dtype: torch.dtype, sem: str = "acq_rel", scope: str = "gpu") -> None:
     n = 300
     x, held = numbers(n, dtype, 1), numbers(n, dtype, 2)
@@ -155,7 +156,8 @@ def programs_that_add_to_one_place(row: Any) -> None:
     exact(total[:1] + 0.0, x.sum()[None])
     exact(total[1:] + 0.0, torch.stack([x[place::4].sum() for place in range(4)]))
     exact(high, x.max()[None])
-    assert count.item() == 16 and sorted(tickets.tolist()) == list(range(16))
+    assert count.item() == 16
+    assert sorted(tickets.tolist()) == list(range(16))
 
 
 @triton.jit

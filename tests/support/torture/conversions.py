@@ -52,7 +52,9 @@ def _rounded(x: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
         return torch.from_numpy(x.numpy().astype(np.float16))
     bits = x.numpy().astype(np.float32)
     low = bits.view(np.uint32)
-    near = np.where((bits.astype(np.float64) != x.numpy()) & (low & 1 == 0), low + np.where(np.abs(bits) < np.abs(x.numpy()), 1, -1).astype(np.int64), low)
+    near = np.where(
+        (bits.astype(np.float64) != x.numpy()) & (low & 1 == 0), low + np.where(np.abs(bits) < np.abs(x.numpy()), 1, -1).astype(np.int64), low
+    )
     return torch.from_numpy(near.astype(np.uint32).view(np.float32).copy()).to(kind)
 
 
@@ -103,7 +105,8 @@ def negative_floats_to_signed_integers(row: Any) -> None:
 @case
 def ends_of_floats(row: Any) -> None:
     """Overflow to infinity, ties to even, denormals, NaN, zeros with their sign."""
-    special = [0.0, -0.0, 65504.0, 65519.0, 65520.0, -70000.0, 6e-8, 2.9e-8, 2.0**-24, 2.0**-25, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-8, 1 + 3 * 2.0**-8,
+    special = [0.0, -0.0, 65504.0, 65519.0, 65520.0, -70000.0, 6e-8, 2.9e-8, 2.0**-24, 2.0**-25, 1 + 2.0**-11, 1 + 3 * 2.0**-11,
+               1 + 2.0**-8, 1 + 3 * 2.0**-8,
                float("inf"), -float("inf"), float("nan"), 3.39e38, 1e-40, -1e-45, 2.0**-133, 2.0**-134, 1.5, -2.5]  # fmt: skip
     x = torch.tensor((special * 6)[:128], dtype=torch.float32)
     for kind in (torch.float16, torch.bfloat16, torch.float64):
@@ -120,7 +123,9 @@ def ends_of_floats(row: Any) -> None:
 @case
 def large_integers_round_to_even(row: Any) -> None:
     x = torch.tensor([2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31), 2**31 - 65, 2**30 + 32, 2**30 + 96, -(2**24) - 1] * 16, dtype=torch.int32)
-    y = torch.tensor([2**53 + 1, 2**53 + 3, 2**63 - 1, -(2**63), 2**62 + 2**38, 2**62 + 3 * 2**38, 2**40 + 2**16 + 1, -(2**53) - 1] * 16, dtype=torch.int64)
+    y = torch.tensor(
+        [2**53 + 1, 2**53 + 3, 2**63 - 1, -(2**63), 2**62 + 2**38, 2**62 + 3 * 2**38, 2**40 + 2**16 + 1, -(2**53) - 1] * 16, dtype=torch.int64
+    )
     for given in (x, y):
         for kind in (np.float32, np.float64):
             out = torch.empty(128, dtype=torch.float32 if kind is np.float32 else torch.float64)
@@ -204,17 +209,17 @@ def _float8(kind: Any, dtype: torch.dtype) -> None:
     exact(got.view(dtype).float(), x.to(dtype).float())
 
 
-@case
+@case(first=("gfx950",))
 def floats_of_8_bits(row: Any) -> None:
     _float8(tl.float8e5, torch.float8_e5m2)
 
 
-@case
+@case(first=("gfx950",))
 def floats_of_8_bits_with_four_of_exponent(row: Any) -> None:
     _float8(tl.float8e4nv, torch.float8_e4m3fn)
 
 
-@case
+@case(first=("gfx950",))
 def floats_of_8_bits_of_the_older_kind(row: Any) -> None:
     """Triton has these for one target alone."""
     if row.negative_zero_is_nan:

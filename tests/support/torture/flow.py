@@ -163,7 +163,8 @@ def loops_with_ifs_inside(row: Any) -> None:
         x, y = torch.where(inside, x * x - y * y + cx, x), torch.where(inside, 2 * x * y + cy, y)
         count += inside.int()
     # a product that a multiply-add rounds once may cross the edge
-    assert int((out != count).sum()) <= _EDGE and int((out - count).abs().max()) <= 12
+    assert int((out != count).sum()) <= _EDGE
+    assert int((out - count).abs().max()) <= 12
 
 
 _EDGE = 8  # points of a thousand

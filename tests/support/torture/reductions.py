@@ -65,8 +65,8 @@ def reductions_by_four_warps(row: Any) -> None:
 
 @case
 def reductions_by_eight_warps(row: Any) -> None:
-    _check(16, 512, 1, torch.int32, 8)
-    _check(512, 4, 0, torch.float32, 8)
+    _check(4, 512, 1, torch.int32, 8)
+    _check(256, 4, 0, torch.float32, 8)
 
 
 @case
