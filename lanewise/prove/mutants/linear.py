@@ -71,8 +71,8 @@ MUTANTS: tuple[Mutant, ...] = (
          "for start in tl.range(begin + (AHEAD + 1) * TILE, end, TILE, num_stages=STAGES):\n            w_at, w_in", "| skinny lanes", "ahead=0"),
         ("arithmetic", "a held tile is added twice", "total = _add_products(total, held[g * AHEAD + t], x_tiles[t], PAIRS)",
          "total = _add_products(total, held[g * AHEAD], x_tiles[t], PAIRS)", "| skinny lanes", "ahead=4"),
-        ("arithmetic", "the lower half is taken twice", "total += _half(w_pair, 0) * _half(x_pair, 0) + _half(w_pair, 16) * _half(x_pair, 16)",
-         "total += _half(w_pair, 0) * _half(x_pair, 0) + _half(w_pair, 0) * _half(x_pair, 16)", "f16", "| skinny lanes"),
+        ("arithmetic", "w is multiplied by itself", '"v_dot2_f32_f16 $0, $1, $2, $3"', '"v_dot2_f32_f16 $0, $1, $1, $3"', "f16", "| skinny lanes"),
+        ("operand dropped", "a dot begins at nought", '"v_dot2_f32_f16 $0, $1, $2, $3"', '"v_dot2_f32_f16 $0, $1, $2, 0"', "f16", "| skinny lanes", "ahead=4"),
         words=_LANES,
     ),
     *of(
