@@ -94,10 +94,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *of(
         "skinny: launch", "kernels.gpu.skinny", "linear",
-        ("stride", "x has rows of k", "_or(norm, x), *after, x.stride(0), w.stride(0)", "_or(norm, x), *after, x.shape[1], w.stride(0)", "pad_x"),
+        ("stride", "x has rows of k", "_or(norm, x), *after, x.stride(0), w.stride(0)", "_or(norm, x), *after, x.shape[1], w.stride(0)", "pad_x", "m=3"),
         ("stride", "w has rows of k", "_or(norm, x), *after, x.stride(0), w.stride(0)", "_or(norm, x), *after, x.stride(0), w.shape[1]", "pad_w"),
         ("tail of k", "a k with a tail passes for whole tiles", "and k % tile == 0 and k % share == 0", "and k % share == 0"),
-        ("mask of a store", "an n with a tail passes for whole rows", "whole = k > 0 and w.shape[0] % (rows * groups) == 0 and", "whole = k > 0 and"),
+        ("mask of a store", "an n with a tail passes for whole rows", "whole = k > 0 and w.shape[0] % (rows * groups) == 0 and", "whole = k > 0 and", "k=512 n=9"),
         ("bound by one", "the last program is left out", "programs = triton.cdiv(w.shape[0], rows * groups)", "programs = w.shape[0] // (rows * groups)"),
         ("guard", "rows that are far apart pass for near", "FAR=rows * w.stride(0) + k >= 2**31", "FAR=False", "far"),
     ),
