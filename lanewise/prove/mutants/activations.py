@@ -33,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("bound by one", "a column more", "value = tl.load(at + columns, mask=columns < k, other=0.0)", "value = tl.load(at + columns, mask=columns <= k, other=0.0)", "q8_0 m=3 k=800"),
         ("stride", "rows of x have k columns", "x_at = x + row * x_row", "x_at = x + row * k", "padded"),
         ("stride", "every token is the first", "x_at = x + row * x_row", "x_at = x", "m=3"),
-        ("mask of a store", "words are stored past the last block", "c * 4 + (u & 1) * 2 + p), word, mask=inside)", "c * 4 + (u & 1) * 2 + p), word)", "m=3 k=800"),
+        ("mask of a store", "words are stored past the last block", "c * 4 + (u & 1) * 2 + p), word, mask=inside)", "c * 4 + (u & 1) * 2 + p), word)", "k=736"),
         ("address", "a token's place is the next one's", "octet, r = token >> 3, (token & 7).to(tl.int32)", "octet, r = token >> 3, ((token + 1) & 7).to(tl.int32)"),
         ("address", "units lie in another order", "(u >> 1) * 128 + r * 16 + c * 4 + (u & 1) * 2 + p), word", "(u >> 1) * 128 + r * 16 + c * 4 + (u & 1) + 2 * p), word"),
         ("address", "the scales of a pair are exchanged", "(u >> 1) * 16 + r * 2 + (u & 1) + c * 0)", "(u >> 1) * 16 + r * 2 + (1 - (u & 1)) + c * 0)", "q8_0"),

@@ -99,6 +99,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tail of k", "a k with a tail passes for whole tiles", "and k % tile == 0 and k % share == 0", "and k % share == 0"),
         ("mask of a store", "an n with a tail passes for whole rows", "whole = k > 0 and w.shape[0] % (rows * groups) == 0 and", "whole = k > 0 and", "k=512 n=9"),
         ("bound by one", "the last program is left out", "programs = triton.cdiv(w.shape[0], rows * groups)", "programs = w.shape[0] // (rows * groups)"),
-        ("guard", "rows that are far apart pass for near", "FAR=rows * w.stride(0) + k >= 2**31", "FAR=False", "far"),
+        ("guard", "rows that are far apart pass for near", "FAR=rows * w.stride(0) + k >= 2**31", "FAR=False", "w far rows"),
     ),
 )  # fmt: skip

@@ -110,7 +110,7 @@ def _noticed(mutant: Mutant, target: str) -> tuple[str, bool]:
 
     where, module = torch.device("cpu"), import_module(f"lanewise.prove.{mutant.op}")
     with emulating(parse(target)):
-        runs = [run for run in module.runs(where, True) if all(word in str(run) for word in mutant.words) and not run.case.heavy and _cost(run)[0]]
+        runs = [run for run in module.runs(where, True) if all(word in str(run) for word in mutant.words) and _cost(run)[0]]
         for run in sorted(runs, key=_cost)[: mutant.most]:
             problem = module.guarded(run, where).problem
             if problem:
