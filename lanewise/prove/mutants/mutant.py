@@ -39,5 +39,5 @@ class Mutant:
 
 
 def of(kernel: str, module: str, op: str, *rows: tuple[str, ...], words: tuple[str, ...] = (), most: int = 3) -> tuple[Mutant, ...]:
-    """Mutants of one kernel in one module: (kind, name, old, new), and words of the cases where they are others."""
-    return tuple(Mutant(row[1], kernel, row[0], module, row[2], row[3], op, tuple(row[4:]) or words, most) for row in rows)
+    """Mutants of one kernel in one module: (kind, name, old, new), and more words of cases."""
+    return tuple(Mutant(row[1], kernel, row[0], module, row[2], row[3], op, (*row[4:], *words), most) for row in rows)
