@@ -12,7 +12,7 @@ from lanewise.emulator.compiler import Code, compiled
 from lanewise.emulator.machine import Batch
 from lanewise.emulator.memory import Buffer, Bytes, Memory
 from lanewise.emulator.origin import Stores
-from lanewise.emulator.registers import Array, Waves
+from lanewise.emulator.registers import POISON, Array, Waves
 from lanewise.emulator.schedule import schedule as by_name
 from lanewise.emulator.shared import Shared
 from lanewise.emulator.start import begun, entry
@@ -127,6 +127,8 @@ def _world(code: CodeObject, memory: Memory, groups: int, races: bool, measure: 
     shared = Shared(code.shared, groups, code.warps if races else 1)
     size = code.descriptor.scratch
     scratch = Bytes(size * groups * code.warps * code.row.wave) if size else None
+    if scratch is not None:
+        scratch.u32[...] = POISON
     return World(memory, shared, measure, scratch, size, code.kernel)
 
 

@@ -17,6 +17,8 @@ from lanewise.errors import KernelFaultError
 __all__ = ["Batch"]
 
 _RUNS, _WAITS, _ENDED = 0, 1, 2
+# Turns that waves which are furthest behind have before the others get theirs: what they wait for in a loop may be done by one of those.
+_PATIENCE = 1000
 Watch = Callable[[Step, Waves], None]
 
 
@@ -44,6 +46,7 @@ class Batch:
 
     def run(self) -> None:
         """Until every wave has ended. Raises KernelFaultError."""
+        apart = 0  # turns since all that may run were at one place
         while True:
             able = self.state == _RUNS
             if not able.any():
@@ -54,9 +57,13 @@ class Batch:
             mine = np.flatnonzero(chosen.ravel())
             pcs = self.pc[mine]
             low = int(pcs.min())
-            behind = mine[pcs == low] if pcs.max() > low else mine
+            apart = apart + 1 if pcs.max() > low else 0
+            if apart > _PATIENCE:
+                places = np.unique(pcs)
+                low = int(places[apart % len(places)])
+            behind = mine[pcs == low] if apart else mine
             later = pcs[pcs > low]
-            stop = int(later.min()) if len(later) else -1
+            stop = int(later.min()) if len(later) else len(self.code) if apart else -1
             self._turn(behind, low, stop, most)
 
     def _turn(self, which: Array, pc: int, stop: int, most: int) -> None:

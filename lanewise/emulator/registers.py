@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from lanewise.emulator.fault import FaultError
 
-__all__ = ["FLAT", "M0", "NULL", "SCALARS", "TTMP", "VCC", "Waves", "bits", "lanes_of"]
+__all__ = ["FLAT", "M0", "MODE", "NULL", "SCALARS", "TTMP", "VCC", "Waves", "bits", "lanes_of"]
 
 Array = NDArray[Any]
 # Where scalar registers that have names lie among the numbered ones; NULL reads as zero and is written in vain.
 VCC, FLAT, TTMP, M0, NULL, XNACK = 106, 102, 108, 124, 126, 104
+MODE = 127  # of the mode the one bit that a kernel may change: whether a float16 that overflows is the largest number
 SCALARS = 128
 POISON = 0x7FC0DEAD  # a NaN whose upper half is one too
 # Scalar registers' numbers in the set of those that wait for a load; vector registers have theirs, accumulation registers 512 more.

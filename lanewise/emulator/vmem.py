@@ -1,4 +1,4 @@
-"""Vector memory: buffer, global, flat and scratch instructions, by one path from addresses to buffers."""
+"""Vector memory: buffer, global and flat instructions, by one path from addresses to buffers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,20 +16,20 @@ from lanewise.emulator.step import Step, registers
 from lanewise.emulator.widths import Access, access, narrowed, put
 from lanewise.isa.assembly import Instruction
 
-__all__ = ["CACHES", "vector_memory"]
+__all__ = ["CACHES", "HINTS", "counters", "vector_memory"]
 
 Spot = list[tuple[Buffer, Array, Array | None]]
 Find = Callable[[Waves, int], tuple[Spot, Array | None]]
 # They say which caches keep what, or wait for caches that the emulator does not have.
-_HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "scc", "th")
+HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "scc", "th")
 CACHES = frozenset(
     ("buffer_gl0_inv", "buffer_gl1_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_inv", "buffer_wbl2", "buffer_invl2", "global_inv",
      "global_wb", "global_wbinv")
 )  # fmt: skip
 
 
-def vector_memory(one: Instruction, row: Arch, scratch: Callable[[Instruction, str, Access, list[Operand], Modifiers, Arch], Step]) -> Step:
-    """A load, a store or an atomic. scratch: what makes those of a lane's own memory."""
+def vector_memory(one: Instruction, row: Arch) -> Step:
+    """A load, a store or an atomic."""
     family, _, rest = one.mnemonic.partition("_")
     verb, _, kind = rest.partition("_")
     given, found = Modifiers(one), [operand(text) for text in one.operands]
@@ -38,9 +38,7 @@ def vector_memory(one: Instruction, row: Arch, scratch: Callable[[Instruction, s
         return _atomic(one, family, kind, found, given, row)
     if verb not in ("load", "store") or wanted is None:
         raise limit(one, f"instruction {one.mnemonic}")
-    given.ignore(*_HINTS)
-    if family == "scratch":
-        return scratch(one, verb, wanted, found, given, row)
+    given.ignore(*HINTS)
     value, *address = found if verb == "load" or family == "buffer" else [found[1], found[0], *found[2:]]
     find = _FIND[family](one, address, given)
     given.done()
@@ -207,11 +205,11 @@ _FIND = {"buffer": _buffer, "global": _global, "flat": _global}
 def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], given: Modifiers, row: Arch) -> Step:
     """With `glc` (`sc0`, `th:TH_ATOMIC_RETURN`) the old value is returned."""
     returns = given.flag("glc") or given.flag("sc0") or given.word("th") == "TH_ATOMIC_RETURN"
-    given.ignore(*_HINTS)
+    given.ignore(*HINTS)
     compares = kind.startswith("cmpswap")
     wide = kind.endswith(("64", "_x2"))
     entry = (np.uint64 if wide else np.uint32, lambda old, new: new) if compares else OPERATIONS.get(kind)
-    if entry is None or family == "scratch":
+    if entry is None:
         raise limit(one, f"instruction {one.mnemonic}")
     dtype, run = entry
     if family == "buffer":
