@@ -132,7 +132,7 @@ class Batch:
         self.turns += 1
         if self.turns > self.most and (many := self.backwards[which] > self.most).any():
             raise FaultError(
-                f"has branched backwards {self.most} times and not ended (`branches` of a launch is how often it may)", int(many.argmax())
+                f"has come to branches backwards {self.most} times and not ended (`branches` of a launch is how often it may)", int(many.argmax())
             )
 
     def _placed(self, fault: FaultError, w: Waves, pc: int) -> KernelFaultError:

@@ -120,7 +120,7 @@ class Shared:
             self.changer = np.zeros_like(self.writer)
         for number in range(width):
             at = chosen + number
-            for marks, words_of in ((self.writer, "changes a byte that wave {} has written"), (self.reader, "changes a byte that wave {} reads")):
+            for marks, words_of in ((self.writer, "changes a byte that {} has written"), (self.reader, "changes a byte that {} reads")):
                 mark = marks.take(at)
                 bad = (mark != 0) & (mark != mine)
                 if bad.any():
@@ -139,7 +139,7 @@ class Shared:
             mark = self.changer.take(chosen + number)
             bad = (mark != 0) & (mark != mine)
             if bad.any():
-                raise self._race(bad, index + number, mark, verb + " a byte that wave {} changes by an atomic", mask)
+                raise self._race(bad, index + number, mark, verb + " a byte that {} changes by an atomic", mask)
 
     def _reads(self, w: Waves, index: Array, width: int, mask: Array | None) -> None:
         chosen, mine = self._flat(w, index, mask)
@@ -169,7 +169,7 @@ class Shared:
             writer, reader = self.writer.take(at), self.reader.take(at)
             bad = (writer != 0) & (writer != mine)
             if bad.any():
-                raise self._race(bad, index + number, writer, "reads a byte that wave {} has written", mask)
+                raise self._race(bad, index + number, writer, "reads a byte that {} has written", mask)
             self.reader[at] = mark = np.where((reader == 0) | (reader == mine), mine, _MANY)
             others = self.reader.take(at) != mark
             if others.any():
@@ -202,7 +202,7 @@ class Shared:
             at = chosen + number
             value = (words[number // 4] >> np.uint32(8 * (number % 4))).astype(np.uint8)
             changed = self.bytes.data.take(at) != value
-            for marks, words_of in ((self.writer, "writes a byte that wave {} has written too"), (self.reader, "writes a byte that wave {} reads")):
+            for marks, words_of in ((self.writer, "writes a byte that {} has written too"), (self.reader, "writes a byte that {} reads")):
                 mark = marks.take(at)
                 bad = (mark != 0) & (mark != mine) & changed
                 if bad.any():
@@ -219,12 +219,12 @@ class Shared:
             writer = self.writer.take(chosen + number)
             bad = (self.bytes.data.take(chosen + number) != value) & (writer != mine)
             if bad.any():
-                raise self._race(bad, index + number, writer, "writes a byte that wave {} has written too", mask)
+                raise self._race(bad, index + number, writer, "writes a byte that {} has written too", mask)
 
     def _race(self, flat: Array, index: Array, marks: Array, what: str, mask: Array | None) -> FaultError:
         """flat, marks: of active lanes."""
         bad = np.zeros(index.shape, bool)
         bad[np.ones(index.shape, bool) if mask is None else mask] = flat
         offset, mark = int(index[first(bad)]) % self.room, int(marks[int(flat.argmax())])
-        words = what.format("another" if mark == _MANY else mark - 1) + " since the last barrier"
+        words = what.format("another wave" if mark == _MANY else f"wave {mark - 1}") + " since the last barrier"
         return fault(f"race in LDS at offset {offset}: {words}", bad, buffer="LDS", offset=offset)
