@@ -70,4 +70,5 @@ def ran(text: str, target: str, **options: Any) -> Batch:
     made = batch(text, target, **options)
     with np.errstate(all="ignore"):
         made.run()
+    made.w.world.memory.back()
     return made
