@@ -7,7 +7,7 @@ from lanewise.arch import Arch
 from lanewise.emulator.alu import alu, base
 from lanewise.emulator.fault import limit
 from lanewise.emulator.flow import HARMLESS, Flow, Wait, flow, waits
-from lanewise.emulator.lds import lds
+from lanewise.emulator.lds import lds, touches_lds
 from lanewise.emulator.operands import operand
 from lanewise.emulator.private import scratch, with_scratch
 from lanewise.emulator.registers import Waves
@@ -27,7 +27,23 @@ Code = tuple[Step | Flow | Wait, ...]
 def compiled(assembly: Assembly, row: Arch) -> Code:
     """One entry for each instruction, None never: raises EmulatorLimitError for what is not known."""
     bounded = any(changes_mode(one) for one in assembly.instructions)
-    return tuple(_one(one, assembly.labels, row, bounded) for one in assembly.instructions)
+    code = tuple(_one(one, assembly.labels, row, bounded) for one in assembly.instructions)
+    _halves_together(code, assembly)
+    return code
+
+
+def _halves_together(code: Code, assembly: Assembly) -> None:
+    """Between the two halves of a barrier a wave may touch LDS while others are behind it or in front. Compilers print nothing there, and only where
+    nothing of LDS stands between them, nor a way in or out, a barrier is what the emulator makes of it: one place where all waves meet.
+    """
+    begun: Instruction | None = None
+    entered = set(assembly.labels.values())
+    for index, step in enumerate(code):
+        one = step.one
+        if begun is not None and (index in entered or touches_lds(one) or (isinstance(step, Flow) and step.kind != "wait")):
+            raise limit(one, f"split barrier with this between `{begun.text}` and its wait")
+        if isinstance(step, Flow):
+            begun = one if step.kind == "signal" else None
 
 
 def _one(one: Instruction, labels: dict[str, int], row: Arch, bounded: bool) -> Step | Flow | Wait:

@@ -16,7 +16,7 @@ from lanewise.emulator.step import Step, registers
 from lanewise.emulator.widths import Access, access, narrowed, put
 from lanewise.isa.assembly import Instruction
 
-__all__ = ["lds", "swizzle_map"]
+__all__ = ["lds", "swizzle_map", "touches_lds"]
 
 _HALF = 32  # lanes that ds_swizzle moves among
 _TWO = re.compile(r"(load|store)_(?:2addr_(stride64_)?(b32|b64))$")
@@ -51,6 +51,11 @@ def lds(one: Instruction, row: Arch) -> Step:
             run, result = _atomic(one, name, found, given)
     given.done()
     return Step(one, run, registers(found), counter, result)
+
+
+def touches_lds(one: Instruction) -> bool:
+    """Whether it reads or writes there, or may; some only use its way to move data between lanes."""
+    return one.mnemonic.startswith(("ds_", "flat_")) and not one.mnemonic.startswith(("ds_bpermute", "ds_permute", "ds_swizzle"))
 
 
 def _address(register: int, offset: int) -> Callable[[Waves], Array]:

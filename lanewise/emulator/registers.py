@@ -132,6 +132,6 @@ def first(mask: Array) -> tuple[int, int]:
 
 
 def fault(what: str, mask: Array, **more: Any) -> FaultError:
-    """A fault of the first lane of a mask."""
+    """A fault of the first lane of a mask; of [waves, 1], which is of no lane, the first wave's."""
     wave, lane = first(mask)
-    return FaultError(what, wave, lane, **more)
+    return FaultError(what, wave, lane if mask.shape[1] > 1 else None, **more)

@@ -7,11 +7,11 @@ import numpy as np
 
 from lanewise.arch import Arch
 from lanewise.emulator.atomics import OPERATIONS, atomic
-from lanewise.emulator.fault import FaultError, limit
+from lanewise.emulator.fault import limit
 from lanewise.emulator.memory import Buffer, uniform
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
-from lanewise.emulator.registers import Array, Waves, fault
+from lanewise.emulator.registers import Array, Waves, fault, first
 from lanewise.emulator.step import Step, registers
 from lanewise.emulator.widths import Access, access, narrowed, put
 from lanewise.isa.assembly import Instruction
@@ -46,7 +46,7 @@ def vector_memory(one: Instruction, row: Arch) -> Step:
         raise limit(one, f"data in {value.text}")
     step = _load(one, value.first, wanted, find) if verb == "load" else _store(one, value.first, wanted, find)
     results = registers([value]) if verb == "load" else frozenset[int]()
-    return Step(one, step, registers(found), counters(row, family, verb), results)
+    return Step(one, step, registers(found), counters(row, family, verb), results, ordered=family != "flat")
 
 
 def counters(row: Arch, family: str, verb: str) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def _described(
 ) -> tuple[Spot, Array | None]:
     low, high, count, _ = described
     if high >> 16:
-        raise FaultError(f"the descriptor asks for a stride or for swizzling ({high >> 16:#x}), which the emulator does not have")
+        raise limit(one, f"stride or swizzling in a descriptor ({high >> 16:#x})")
     if more + width <= count and int(offset.max()) <= count - width - more:
         outside = None
     else:
@@ -161,7 +161,7 @@ def _described(
         mask = active
         if not active.any():
             return [], outside
-    buffer = w.world.memory.at(low | high << 32, w.exec)
+    buffer = w.world.memory.at(low | high << 32, w.exec if mask is None else mask)
     return [(buffer, np.add(offset, (low | high << 32) - buffer.address + more, dtype=np.int64), mask)], outside
 
 
@@ -234,8 +234,12 @@ def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], give
         for buffer, index, mask in spots:
             lanes = np.ones(w.exec.shape, bool) if mask is None else mask
             index, aligned = buffer.check(index, 4 * size, mask, stores=True)
+            buffer.written_before(index, 4 * size, mask)
             if aligned < 4 * size:
-                raise fault(f"an atomic of {4 * size} bytes in {buffer.name} is not aligned", lanes, buffer=buffer.name)
+                bad = lanes & ((index + buffer.bytes.shift) % (4 * size) != 0)
+                offset = int(index[first(bad)])
+                what = f"an atomic of {4 * size} bytes at offset {offset} of {buffer.name}, which is not aligned to them"
+                raise fault(what, bad, buffer=buffer.name, offset=offset)
             if w.world.measure is not None:
                 w.world.measure.access(w.world.kernel, one, buffer, index, 4 * size, mask, True)
             before = atomic(buffer.bytes, index, dtype, run, value(w, 0), value(w, size) if compares else None, lanes)
@@ -247,4 +251,4 @@ def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], give
                 w.put(results[0].first + number, both[..., number], False)
 
     late = registers([Operand("v", "", one_result.first, size) for one_result in results])
-    return Step(one, step, registers(found), counters(row, family, "load" if returns else "store"), late)
+    return Step(one, step, registers(found), counters(row, family, "load" if returns else "store"), late, ordered=family != "flat")
