@@ -151,7 +151,8 @@ def _cases() -> tuple[Case, ...]:
     """Every format of every kernel, and every way to cut that is reasoned for a target of AMD at the sizes of models (a test holds both)."""
     found = [Case("skinny", m, 4096, 4096, dtype=dtype) for dtype in ("bf16", "f16") for m in (1, 4, 16)]
     found += [Case("skinny", m, 4096, 1024, dtype="f16") for m in (1, 4)]
-    found += [Case("skinny", 1, 1000, 1040, fused=True), Case("skinny", 1, 1536, 576), Case("skinny", 16, 512, 4096)]  # the last is split along k
+    found += [Case("skinny", 1, 1000, 1040, fused=True), Case("skinny", 1, 1536, 576), Case("skinny", 1, 1024, 512)]
+    found += [Case("skinny", 16, 512, 4096), Case("skinny", 16, 12288, 2048)]  # the first is split along k, the second is not
     found += [Case("quant_gemv", m, 4096, 2048, fmt) for m in (1, 4) for fmt in LAYOUTS]
     found += [Case("quant_gemv", m, 4096, k, "Q4_K") for m, k in ((1, 1024), (2, 1024), (4, 1024), (2, 2048), (16, 2048), (1, 14336))]
     found += [Case("quant_gemv", 2, 1000, 2304, "Q4_K", fused=True), Case("quant_gemv", 4, 1024, 28672, "Q4_K")]  # the second is a loop on AMD

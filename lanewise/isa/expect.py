@@ -19,7 +19,7 @@ __all__ = ["expected"]
 _WORDS, _X_LOADS = 32, 4
 _NARROW = 10  # loads of d and sums of a tile and token; PTX has each once for every word of a lane, of which ptxas makes one
 _LEAVES_ROOM = 4  # tiles times tokens that are written out: more take the registers of a second wave where a SIMD has the fewest
-_UNROLLED = 32  # tiles times tokens up to which quant_gemv writes them all out
+_UNROLLED, _UNROLLED_PLAIN = 32, 8  # tiles times tokens up to which quant_gemv writes them all out, with dots and without
 
 
 def expected(case: Case, row: Arch, body: str) -> Expectation:
@@ -67,7 +67,7 @@ def _dotted(case: Case, row: Arch, warps: int, tokens: int, behind: int) -> Expe
     """Of so many warps that lie side by side in k. behind: loads of what is fused, and of which expert it is"""
     layout, tiles = LAYOUTS[str(case.format)], -(-case.k // (BLOCK * warps))
     scaled, per_tile = SCALED[layout.scale] * tokens, layout.quants + layout.high + layout.scales
-    if tiles * tokens > _UNROLLED:  # a loop over as many tiles as there are strands, which LLVM may write out a few times
+    if tiles * tokens > (_UNROLLED if row.dot4 else _UNROLLED_PLAIN):  # a loop over as many tiles as there are strands, which LLVM may write out a few times
         turn = _WORDS * max(1, STRANDS // warps) * tokens
         return Expectation(
             row.dot4, Range(turn, None, turn) if row.dot4 else NONE, slow=_slow(row, ANY), wide=Range(2 * per_tile + _X_LOADS * tokens)
