@@ -67,7 +67,8 @@ def _dotted(case: Case, row: Arch, warps: int, tokens: int, behind: int) -> Expe
     """Of so many warps that lie side by side in k. behind: loads of what is fused, and of which expert it is"""
     layout, tiles = LAYOUTS[str(case.format)], -(-case.k // (BLOCK * warps))
     scaled, per_tile = SCALED[layout.scale] * tokens, layout.quants + layout.high + layout.scales
-    if tiles * tokens > (_UNROLLED if row.dot4 else _UNROLLED_PLAIN):  # a loop over as many tiles as there are strands, which LLVM may write out a few times
+    if tiles * tokens > (_UNROLLED if row.dot4 else _UNROLLED_PLAIN):
+        # a loop over as many tiles as there are strands, which LLVM may write out a few times
         turn = _WORDS * max(1, STRANDS // warps) * tokens
         return Expectation(
             row.dot4, Range(turn, None, turn) if row.dot4 else NONE, slow=_slow(row, ANY), wide=Range(2 * per_tile + _X_LOADS * tokens)
