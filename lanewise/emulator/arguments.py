@@ -14,6 +14,7 @@ __all__ = ["packed"]
 
 _APPENDED = 2  # pointers that Triton adds behind the kernel's own; its code objects have no names
 _POISON = 0xDB
+_HOST = "hidden_hostcall_buffer"
 _WHOLE = 64  # bytes that a scalar load takes at once, so that one that begins in the segment ends in it
 
 
@@ -34,6 +35,8 @@ def packed(code: CodeObject, given: Mapping[str, Any] | Sequence[Any], grid: tup
     for one in wanted[len(items) :]:  # Triton appends pointers to memory that it asks a driver for, which are null where it asks for none
         data[one.offset : one.offset + one.size] = bytes(one.size)
     hidden = {one.kind: one for one in code.arguments if one.hidden}
+    if _HOST in hidden:
+        raise EmulatorLimitError(f"{code.kernel}: it prints or asserts by calls to a host that answers, which the emulator has not")
     for kind, number in _hidden(code, grid).items():
         if kind in hidden:
             data[hidden[kind].offset : hidden[kind].offset + hidden[kind].size] = number.to_bytes(hidden[kind].size, "little")

@@ -20,8 +20,9 @@ def test_conversions_give_what_the_formats_say(case, target):
     case.on(target)
 
 
-def test_floats_of_8_bits_where_the_target_has_instructions_of_its_own_for_them():
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_floats_of_8_bits_where_the_target_has_instructions_of_its_own_for_them(target):
     """In a process of its own: see `Case.first`."""
-    text = "from support.torture import alone, conversions, dots; alone(conversions.CASES + dots.CASES, 'gfx950'); print('done')"
+    text = f"from support.torture import alone, conversions, dots; alone(conversions.CASES + dots.CASES, {target!r}); print('done')"
     found = subprocess.run([sys.executable, "-c", text], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
     assert found.stdout.strip() == "done", found.stderr[-2000:]

@@ -209,17 +209,17 @@ def _float8(kind: Any, dtype: torch.dtype) -> None:
     exact(got.view(dtype).float(), x.to(dtype).float())
 
 
-@case(first=("gfx950",))
+@case(first=("gfx942", "gfx950"))
 def floats_of_8_bits(row: Any) -> None:
     _float8(tl.float8e5, torch.float8_e5m2)
 
 
-@case(first=("gfx950",))
+@case(first=("gfx942", "gfx950"))
 def floats_of_8_bits_with_four_of_exponent(row: Any) -> None:
     _float8(tl.float8e4nv, torch.float8_e4m3fn)
 
 
-@case(first=("gfx950",))
+@case(first=("gfx942", "gfx950"))
 def floats_of_8_bits_of_the_older_kind(row: Any) -> None:
     """Triton has these for one target alone."""
     if row.negative_zero_is_nan:

@@ -203,17 +203,17 @@ def _eighths(kind: Any, dtype: torch.dtype) -> None:
     exact(y + 0.0, x.double() @ w.double().t())
 
 
-@case(first=("gfx950",))
+@case(first=("gfx942", "gfx950"))
 def products_of_floats_of_8_bits(row: Any) -> None:
     _eighths(tl.float8e5, torch.float8_e5m2)
 
 
-@case(first=("gfx950",))
+@case(first=("gfx942", "gfx950"))
 def products_of_floats_of_8_bits_with_four_of_exponent(row: Any) -> None:
     _eighths(tl.float8e4nv, torch.float8_e4m3fn)
 
 
-@case(first=("gfx950",))
+@case(first=("gfx942", "gfx950"))
 def products_of_floats_of_8_bits_of_the_older_kind(row: Any) -> None:
     """Triton has these for one target alone."""
     if row.name == "gfx942":
