@@ -26,7 +26,7 @@ __all__ = ["Ran", "launch"]
 
 # Lanes that run side by side: their registers have to stay in the processor's cache, and each instruction costs a call whatever they are.
 _LANES = 32768
-_BRANCHES = 100_000  # backwards; a loop of some instructions that goes on for longer is one without an end, which seconds show
+_BRANCHES = 20_000  # backwards: a loop that goes on for longer mostly has no end, and should show it within seconds
 _MOST_Y = 65535  # both halves of one register where ids lie in trap temporaries, and what drivers take
 _KEPT: dict[tuple[str, str], Code] = {}
 _MOST_KEPT = 64
