@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 PROMPT ?= Explain in three sentences why the sky is blue.
 
-.PHONY: help demo test lint gpu model clean
+.PHONY: help demo test lint isa gpu model clean
 
 help:
 	@echo "make demo   generate text with a small model on this machine's processor"
 	@echo "make test   run the tests (installs torch, triton and transformers, which the tests compare with)"
 	@echo "make lint   ruff, mypy and the repo's own gates"
+	@echo "make isa    compile every GPU kernel for every target, and hold its machine code to what is declared; takes a while"
 	@echo "make gpu    on a machine with a GPU: prove linear, quant_linear and grouped_linear there, then measure linear against BLAS, with a bundle for each shape in GPU_OUT"
 	@echo "make clean  remove what the others made, the model and results of make gpu apart"
 
@@ -27,6 +28,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m lanewise.gates
+
+# The tests ask about one case of a kernel and one target of each kind; this asks about all.
+isa: $(VENV)/.installed-test
+	$(BIN)/lanewise isa --gate
 
 # With the Python that has torch and triton for the card: make gpu GPU_PYTHON=/path/to/python
 GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))

@@ -11,10 +11,11 @@ from lanewise.gates.commands import makefile
 from lanewise.gates.finding import Complaint
 from lanewise.gates.repo import Repo
 
-__all__ = ["not_called", "not_collected"]
+__all__ = ["isa_not_called", "not_called", "not_collected"]
 
 _SCRIPT, _MAKE, _PROJECT = ".ci/run", "Makefile", "pyproject.toml"
 _GATES, _PYTEST = ["$(BIN)/python", "-m", "lanewise.gates"], ["$(BIN)/python", "-m", "pytest"]
+_ISA = ["$(BIN)/lanewise", "isa", "--gate"]
 _OPENS, _CLOSES = ("if", "for", "while", "until", "case", "{", "(", "function"), ("fi", "done", "esac", "}", ")")
 # What makes pytest run less than everything.
 _FEWER = ("--ignore", "--ignore-glob", "--deselect", "-k", "-m", "--collect-only", "--co", "--lf", "--last-failed", "--sw", "--maxfail", "-x")
@@ -44,6 +45,13 @@ def not_called(repo: Repo) -> Iterator[Complaint]:
             yield Complaint(_MAKE, f"{name} ignores", f"{_MAKE}: a line of {name} may fail unnoticed")
     if {".IGNORE", ".ONESHELL"} & set(recipes) or re.search(r"^\s*(export )?(MAKEFLAGS|SHELL)\s*[:+?]?=", text, re.MULTILINE):
         yield Complaint(_MAKE, "flags", f"{_MAKE}: .IGNORE, .ONESHELL, MAKEFLAGS or SHELL change what a failure means")
+
+
+def isa_not_called(repo: Repo) -> Iterator[Complaint]:
+    """That `make isa` looks at the machine code of every kernel for every target, which takes too long for the tests."""
+    recipe = makefile(repo.text(_MAKE)).get("isa", ())
+    if [_words(line.lstrip("@")) for line in recipe] != [_ISA]:
+        yield Complaint(_MAKE, "isa", f"{_MAKE}: isa does not run `{' '.join(_ISA)}`, whole and alone")
 
 
 def not_collected(repo: Repo) -> Iterator[Complaint]:

@@ -17,6 +17,7 @@ __all__ = ["RULES", "gate"]
 
 _PAGE = "docs/kernel-author.md"
 _HOME = f"{PACKAGE}/kernels/"
+_CATALOGUE = f"{PACKAGE}/isa/catalogue.py"
 _MAKERS = ((f"{PACKAGE}.kernels.cpu.kernel", "CpuKernel"), ("", "llvmlite.ir.Function"))
 _JIT = {("", "triton.jit"), ("", "triton.runtime.jit.jit")}
 _KERNEL, _REGISTER = (f"{PACKAGE}.contract", "Kernel"), (f"{PACKAGE}.dispatch", "register")
@@ -93,6 +94,18 @@ def unreached(repo: Repo) -> Iterator[Complaint]:
                 yield Complaint(path, name, f"{path}: {name} makes a kernel, and no registered kernel and no command comes to it")
 
 
+def without_machine_code(repo: Repo) -> Iterator[Complaint]:
+    """GPU kernels that `lanewise isa --gate` has no launcher for, and launchers of what is not registered."""
+    tree = repo.sources.get(_CATALOGUE, ast.Module([], []))
+    tables = [node.value for node in tree.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_LAUNCHERS"]
+    launched = {key.value for table in tables if isinstance(table, ast.Dict) for key in table.keys if isinstance(key, ast.Constant)}
+    there = {kernel["name"] for kernel in repo.inventory["kernels"] if kernel["body"] == "gpu"}
+    for name in sorted(there - launched):
+        yield Complaint(_CATALOGUE, name, f"{_CATALOGUE}: {name} is registered and has no row in _LAUNCHERS, so nobody looks at its machine code")
+    for name in sorted(str(name) for name in launched - there):
+        yield Complaint(_CATALOGUE, name, f"{_CATALOGUE}: {name} has a row in _LAUNCHERS and is not registered")
+
+
 def _makes(names: Names, module: str, name: str) -> bool:
     for node in names.symbols[module][name]:
         if any(names.calls(module, node, *_MAKERS)):
@@ -109,5 +122,6 @@ RULES = (
     Rule("cases", "every registered kernel's op has cases", without_cases),
     Rule("documented", f"every registered kernel has a true row in {_PAGE}", without_row),
     Rule("registered", "every kernel that is made is registered", unregistered),
+    Rule("machine_code", "every GPU kernel is in the catalogue of the gate on machine code", without_machine_code),
     Rule("reached", "everything under kernels/ is reached from a registered kernel or a command", unreached),
 )

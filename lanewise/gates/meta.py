@@ -23,7 +23,9 @@ NEEDED = (
     ("tests/gates/test_gates_meta.py", "test_ci_stops_where_a_gate_fails", ""),
     ("tests/test_docs_commands.py", "test_a_command_of_a_document_runs", "runnable(REPO)"),
     ("tests/isa/test_isa_gate.py", "test_every_kernel_is_what_was_declared_or_refused_by_dispatch_too", "KINDS"),
+    ("tests/isa/test_isa_gate.py", "test_one_target_of_each_kind_is_asked_about_every_kernel", ""),
     ("tests/isa/test_isa_mutants.py", "test_a_mutant_is_found", "MUTANTS"),
+    ("tests/isa/test_isa_mutants.py", "test_what_the_issue_names_is_among_the_mutants", ""),
     *((f"tests/gates/test_gates_{name}.py", "", "") for name in GATES_OF_THE_ISSUE),
 )
 _SKIPS = ("skip", "skipif", "xfail", "importorskip", "exit")
@@ -82,5 +84,6 @@ RULES = (
     Rule("planted", "every rule has a planted violation", unplanted),
     Rule("tested", "the tests that the gates stand on are there and run", untested),
     Rule("collected", "pytest leaves no test out", ci.not_collected),
+    Rule("isa", "make isa asks the gate on machine code about everything", ci.isa_not_called),
     Rule("called", "CI runs the gates and the tests, and stops where one fails", ci.not_called),
 )

@@ -148,15 +148,18 @@ _LAUNCHERS: dict[str, Callable[[Case, Arch], None]] = {
 
 
 def _cases() -> tuple[Case, ...]:
+    """Every format of every kernel, and every way to cut that is reasoned for a target of AMD at the sizes of models (a test holds both)."""
     found = [Case("skinny", m, 4096, 4096, dtype=dtype) for dtype in ("bf16", "f16") for m in (1, 4, 16)]
     found += [Case("skinny", m, 4096, 1024, dtype="f16") for m in (1, 4)]
-    found += [Case("skinny", 1, 1000, 1040, fused=True), Case("skinny", 16, 512, 4096)]  # the second is split along k
-    found += [Case("quant_gemv", 1, 4096, 2048, fmt) for fmt in LAYOUTS]
-    found += [Case("quant_gemv", 4, 4096, 2048, fmt) for fmt in ("Q4_K", "Q6_K", "Q8_0", "Q2_K")]
-    found += [Case("quant_gemv", 2, 1000, 2304, "Q4_K", fused=True), Case("quant_gemv", 1, 4096, 14336, "Q4_K")]
-    found += [Case("quant_gemm", 512, 4096, 2048, fmt) for fmt in LAYOUTS]
-    found += [Case("grouped_quant", 8, 768, 2048, "Q4_K", fused=True), Case("grouped_quant", 8, 768, 2048, "Q8_0")]
+    found += [Case("skinny", 1, 1000, 1040, fused=True), Case("skinny", 1, 1536, 576), Case("skinny", 1, 1024, 512)]
+    found += [Case("skinny", 16, 512, 4096), Case("skinny", 16, 12288, 2048)]  # the first is split along k, the second is not
+    found += [Case("quant_gemv", m, 4096, 2048, fmt) for m in (1, 4) for fmt in LAYOUTS]
+    found += [Case("quant_gemv", m, 4096, k, "Q4_K") for m, k in ((1, 1024), (2, 1024), (4, 1024), (2, 2048), (16, 2048), (1, 14336))]
+    found += [Case("quant_gemv", 2, 1000, 2304, "Q4_K", fused=True), Case("quant_gemv", 4, 1024, 28672, "Q4_K")]  # the second is a loop on AMD
+    found += [Case("quant_gemm", 512, 4096, 2048, fmt) for fmt in LAYOUTS] + [Case("quant_gemm", 512, 1000, 2304, "Q4_K", fused=True)]
+    found += [Case("grouped_quant", 8, 768, 2048, fmt) for fmt in LAYOUTS] + [Case("grouped_quant", 8, 768, 2048, "Q4_K", fused=True)]
     found += [Case("grouped_quant", 512, 768, 2048, "Q4_K", fused=True), Case("grouped_quant", 512, 768, 2048, "Q6_K")]
+    found += [Case("grouped_quant", m, 768, k, "Q4_K") for m in (8, 512) for k in (512, 768)]
     return tuple(found)
 
 

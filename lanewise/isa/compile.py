@@ -6,7 +6,7 @@ Triton's cache on disk is keyed by the kernel's source, what is known of its arg
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
@@ -15,20 +15,21 @@ from lanewise.arch import Arch
 from lanewise.errors import CompilerError
 from lanewise.isa.catalogue import Case
 from lanewise.isa.code_object import CodeObject, code_object
+from lanewise.isa.cubin import Cubin, cubin
 
 __all__ = ["Body", "compile_for"]
 
 
 @dataclass(frozen=True)
 class Body:
-    """One kernel that a case launches. code: None of NVIDIA, whose text is PTX; binary: code object or cubin."""
+    """One kernel that a case launches. text: GCN or PTX; binary: code object or cubin; code: what both say."""
 
     name: str
     text: str
     binary: bytes
     shared: int
     warps: int
-    code: CodeObject | None
+    code: CodeObject | Cubin
 
 
 def compile_for(case: Case, row: Arch) -> tuple[Body, ...]:
@@ -52,7 +53,8 @@ def compile_for(case: Case, row: Arch) -> tuple[Body, ...]:
             ) from None
     made = {}
     for one in launches:
-        code = code_object(one.text, one.binary, row, shared=one.shared, warps=one.warps) if row.vendor == "amd" else None
+        read: Callable[..., CodeObject | Cubin] = code_object if row.vendor == "amd" else cubin
+        code = read(one.text, one.binary, row, shared=one.shared, warps=one.warps)
         made[one.compiled.hash] = Body(one.name, one.text, one.binary, one.shared, one.warps, code)
     return tuple(made.values())
 

@@ -3,7 +3,6 @@
 A miss is one line: what was found, and what was declared. A target that the compiler refuses is no miss as long as dispatch refuses it too.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -14,12 +13,19 @@ from lanewise.arch import Arch
 from lanewise.errors import CompilerError, LanewiseError
 from lanewise.isa import catalogue
 from lanewise.isa.catalogue import Case
+from lanewise.isa.code_object import CodeObject
 from lanewise.isa.compile import Body, compile_for
-from lanewise.isa.expect import Expectation, expected
+from lanewise.isa.cubin import Cubin
+from lanewise.isa.expect import expected
+from lanewise.isa.expectation import Expectation
 from lanewise.isa.hazard import hazards, unwaited
+from lanewise.isa.objdump import compared
 from lanewise.isa.summary import Summary, summary
 
-__all__ = ["Verdict", "judge", "judge_all", "unlisted"]
+__all__ = ["Verdict", "facts", "judge", "judge_all", "unlisted"]
+
+
+_FEW = 4  # cases that are judged before another process would have loaded Triton
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class Verdict:
     """case, kernel, target: by name
     state:  "ok", "refused" (by the compiler and by dispatch) or "MISS"
     misses: why, a line each; reason: the compiler's
+    unread: why no disassembler of the system was asked too; empty where one was, and of NVIDIA
     bodies: of each kernel that was launched its name and what was counted
     """
 
@@ -36,6 +43,7 @@ class Verdict:
     state: str
     misses: tuple[str, ...] = ()
     reason: str = ""
+    unread: str = ""
     bodies: tuple[tuple[str, dict[str, Any]], ...] = ()
 
 
@@ -59,20 +67,21 @@ def judge(case: Case, row: Arch, compiled: Callable[[Case, Arch], tuple[Body, ..
     except LanewiseError as error:
         return Verdict(*names, "MISS", (str(error),))
     misses = (f"it compiles, and dispatch refuses it: {refusal}",) if refusal else ()
-    counted = []
+    counted, unread = [], ""
     try:
         for body in bodies:
             misses += tuple(f"{body.name}: {miss}" for miss in _misses(case, row, body))
-            counted.append((body.name, _facts(body)))
+            counted.append((body.name, facts(body)))
+            unread = compared(body.code) if isinstance(body.code, CodeObject) else ""
     except LanewiseError as error:
         misses += (str(error),)
-    return Verdict(*names, "MISS" if misses else "ok", misses, bodies=tuple(counted))
+    return Verdict(*names, "MISS" if misses else "ok", misses, "", unread, tuple(counted))
 
 
 def judge_all(cases: Iterable[Case], rows: Iterable[Arch], jobs: int = 1) -> Iterator[Verdict]:
-    """Every case on every target, in order, in so many processes."""
+    """Every case on every target, in order, in so many processes at most."""
     work = [(case, row) for row in rows for case in cases]
-    if jobs <= 1:
+    if jobs <= 1 or len(work) <= _FEW:
         yield from (judge(case, row) for case, row in work)
         return
     # what is compiled before a fork would be shared; a fresh process has only what it needs
@@ -84,23 +93,28 @@ def _judge(work: tuple[Case, Arch]) -> Verdict:
     return judge(*work)
 
 
-def _facts(body: Body) -> dict[str, Any]:
+def facts(body: Body) -> dict[str, Any]:
+    """What is known and counted of a kernel, for JSON."""
     code = body.code
-    if code is None:
-        return {"shared": body.shared, "warps": body.warps}
-    return {"vgprs": code.vgprs, "sgprs": code.sgprs, "shared": body.shared, "warps": body.warps, "bytes": len(code.code)} | asdict(summary(code))
+    known: dict[str, Any] = {"shared": body.shared, "warps": body.warps}
+    if isinstance(code, CodeObject):
+        known |= {"vgprs": code.vgprs, "sgprs": code.sgprs, "scratch": code.scratch, "spills": code.spills, "bytes": len(code.code)}
+    else:
+        known |= {"registers": code.registers, "stack": code.stack, "local": code.local}
+    return known | asdict(summary(code))
 
 
 def _misses(case: Case, row: Arch, body: Body) -> Iterator[str]:
     if body.shared > row.lds:
         yield f"{body.shared} bytes of LDS, of {row.lds}"
-    if body.code is None:
-        yield from _ptx(body)
-        return
     code, counted, wanted = body.code, summary(body.code), expected(case, row, body.name)
+    yield from _counted(counted, wanted)
+    if isinstance(code, Cubin):
+        if code.stack > wanted.stack or code.local:
+            yield f"{code.stack} bytes of stack, for {wanted.stack}, and {code.local} of local memory a thread"
+        return
     if code.scratch or code.spills:
         yield f"{code.spills} registers spilled, {code.scratch} bytes of scratch a lane"
-    yield from _counted(counted, wanted)
     if counted.waves < wanted.waves:
         yield f"{counted.waves} waves of a SIMD, for {wanted.waves}, by {code.vgprs} registers and {body.shared} bytes of LDS"
     yield from (*hazards(code)[:3], *unwaited(code)[:3])
@@ -126,9 +140,3 @@ def _counted(counted: Summary, wanted: Expectation) -> Iterator[str]:
     ):
         if count not in allowed:
             yield f"{count} {name}, for {allowed}"
-
-
-def _ptx(body: Body) -> Iterator[str]:
-    """Of NVIDIA, whose registers are allocated behind PTX: that nothing lies in local memory by the compiler's own doing."""
-    if found := len(re.findall(r"\b(?:ld|st)\.local\b", body.text)):
-        yield f"{found} accesses to local memory"

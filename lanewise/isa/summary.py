@@ -6,35 +6,64 @@ from dataclasses import dataclass
 
 from lanewise.isa.assembly import Instruction
 from lanewise.isa.code_object import CodeObject
+from lanewise.isa.cubin import Cubin
 
-__all__ = ["Summary", "annotated", "summary"]
+__all__ = ["Summary", "annotated", "summary", "waves"]
 
-_KINDS = (
-    ("dot", re.compile(r"v_dot\d")),
-    ("matrix", re.compile(r"v_(wmma|mfma|smfmac|swmmac)")),
-    ("load", re.compile(r"(buffer|global|flat|scratch)_load")),
-    ("store", re.compile(r"(buffer|global|flat|scratch)_(store|atomic)")),
-    ("LDS", re.compile(r"ds_")),
-    ("wait", re.compile(r"s_(wait|delay_alu|nop|barrier|clause)")),
-    ("scalar", re.compile(r"s_")),
-    ("vector", re.compile(r"v_")),
-)
-_FAST = re.compile(r"v_(dual_)?(mul|mad)_[iu]32_[iu]24")
-_SLOW = re.compile(r"v_(mul_lo|mul_hi|mad_[iu]64|mad_co_[iu]64)")
-_UNSIGNED = re.compile(r"v_(dot\d|wmma|swmmac)\w*_iu[48]")
-_BYTES = re.compile(r"_(?:b(\d+)|dwordx(\d)|(dword)|[us]?(short|byte)|([us]8|[ui]16|d16))")
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """kinds:     by name, of which the first that matches counts
+    fast, slow: integer products of 24 bits, and of others
+    dots:      what varies in a dot's name
+    unsigned, signed: products of bytes or nibbles that may be unsigned, and how a modifier begins that makes both sides signed
+    size:      of a load
+    """
+
+    kinds: dict[str, re.Pattern[str]]
+    fast: re.Pattern[str]
+    slow: re.Pattern[str]
+    dots: re.Pattern[str]
+    unsigned: re.Pattern[str]
+    signed: str
+    size: re.Pattern[str]
+
+
+def _kinds(**patterns: str) -> dict[str, re.Pattern[str]]:
+    return {kind: re.compile(pattern) for kind, pattern in patterns.items()}
+
+
+_AMD = _Patterns(
+    _kinds(
+        dot=r"v_dot\d", matrix=r"v_(wmma|mfma|smfmac|swmmac)", load=r"(buffer|global|flat|scratch)_load",
+        store=r"(buffer|global|flat|scratch)_(store|atomic)", LDS=r"ds_", wait=r"s_(wait|delay_alu|nop|barrier|clause)", scalar=r"s_", vector=r"v_",
+    ),
+    re.compile(r"v_(dual_)?(mul|mad)_[iu]32_[iu]24"), re.compile(r"v_(mul_lo|mul_hi|mad_[iu]64|mad_co_[iu]64)"), re.compile(r"_(e32|e64|dpp|sdwa)$"),
+    re.compile(r"v_(dot\d|wmma|swmmac)\w*_iu[48]"), "neg_lo:[1,1",
+    re.compile(r"_(?:b(?P<bits>\d+)|dwordx(?P<words>\d)|(?P<word>dword)|[us]?(?P<small>short|byte)|(?P<half>[us]8|[ui]16|d16))"),
+)  # fmt: skip
+_NVIDIA = _Patterns(
+    _kinds(
+        dot=r"dp4a\.", matrix=r"(mma\.sync|wgmma\.mma_async|tcgen05\.mma)", load=r"(ld\.(global|local)|cp\.async\.c[ag])",
+        store=r"(st\.(global|local)|atom|red\.)",
+        LDS=r"((ld|st)\.shared|ldmatrix|stmatrix)", wait=r"(bar|barrier|griddepcontrol|membar|fence|mbarrier|cp\.async)", vector=r"[a-z]",
+    ),
+    re.compile(r"(?!)"), re.compile(r"(mul|mad)(24)?\.((lo|hi)\.[su](16|32)|wide\.[su]16)"), re.compile(r"\..*"),
+    re.compile(r"(dp4a\.(u32|s32\.u32)|mma\.sync\..*\.u[48])"), "(?!)",
+    re.compile(r"(?:\.v(?P<lanes>\d))?\.[busf](?P<width>\d+)$"),
+)  # fmt: skip
 _WIDE = 16
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts over the whole text, each instruction once however often it runs.
+    """Counts over the whole text, each instruction once however often it runs. Of NVIDIA the text is PTX.
 
     mix:      instructions by kind; dots, own_dots: by mnemonic, and those of them that do not stand in inline assembly
     unsigned: products of bytes or nibbles that are not signed on both sides
-    fast, slow: integer products of 24 and of 32 bits
+    fast, slow: integer products of 24 bits, and of others; NVIDIA has no 24, and products for addresses of 64 bits are left out there
     loads:    bytes a lane of each load from memory, in order; flight: the most that is on its way at once, of straight code, before a wait for loads
-    waves:    of a SIMD, by registers and by LDS
+    waves:    of a SIMD, by registers and by LDS. Of NVIDIA neither is known here, and both are 0
     """
 
     mix: dict[str, int]
@@ -53,22 +82,25 @@ class Summary:
         return sum(one == _WIDE for one in self.loads)
 
 
-def summary(code: CodeObject) -> Summary:
+def summary(code: CodeObject | Cubin) -> Summary:
     every = [half for one in code.instructions for half in (one, one.pair) if half is not None]
-    mix = Counter(next((kind for kind, pattern in _KINDS if pattern.match(one.mnemonic)), "other") for one in every)
-    dots = [one for one in every if _KINDS[0][1].match(one.mnemonic)]
+    amd = isinstance(code, CodeObject)
+    patterns = _AMD if amd else _NVIDIA
+    kinds = [next((kind for kind, pattern in patterns.kinds.items() if pattern.match(one.mnemonic)), "other") for one in every]
+    dots = [one for one, kind in zip(every, kinds, strict=True) if kind == "dot"]
+    loads = tuple(_bytes(one, patterns) for one, kind in zip(every, kinds, strict=True) if kind == "load")
     return Summary(
-        dict(mix), dict(Counter(_plain(one.mnemonic) for one in dots)), sum(not one.inline for one in dots), mix["matrix"],
-        sum(bool(_UNSIGNED.match(one.mnemonic)) and not _signed(one) for one in every),
-        sum(bool(_FAST.match(one.mnemonic)) for one in every), sum(bool(_SLOW.match(one.mnemonic)) for one in every),
-        tuple(_bytes(one) for one in every if _KINDS[2][1].match(one.mnemonic)), _flight(every), waves(code),
+        dict(Counter(kinds)), dict(Counter(patterns.dots.sub("", one.mnemonic) for one in dots)), sum(not one.inline for one in dots),
+        kinds.count("matrix"), sum(bool(patterns.unsigned.match(one.mnemonic)) and not _signed(one, patterns) for one in every),
+        sum(bool(patterns.fast.match(one.mnemonic)) for one in every), sum(bool(patterns.slow.match(one.mnemonic)) for one in every),
+        loads, _flight(every) if amd else 0, waves(code),
     )  # fmt: skip
 
 
-def waves(code: CodeObject) -> int:
+def waves(code: CodeObject | Cubin) -> int:
     """That a SIMD holds at once, by registers and LDS; 0 where nothing is known of the target's, or not one fits."""
     registers = code.row.registers
-    if registers is None:
+    if registers is None or isinstance(code, Cubin):
         return 0
     fit = registers.occupancy(code.vgprs, code.agprs)
     if code.shared:
@@ -76,40 +108,44 @@ def waves(code: CodeObject) -> int:
     return fit
 
 
-def annotated(code: CodeObject) -> list[str]:
-    """The assembly with pcs and, where it changes, the source line."""
-    names = {index: label for label, index in code.labels.items()}
+def annotated(code: CodeObject | Cubin) -> list[str]:
+    """The assembly with pcs, where they are known, and where it changes the source line."""
+    names = {index: label for label, index in code.labels.items()} if isinstance(code, CodeObject) else {}
     lines, before = [], None
     for one in code.instructions:
         if one.index in names:
             lines.append(f"{names[one.index]}:")
         source = f"{one.source[0]}:{one.source[1]}" if one.source else ""
-        lines.append(f"  {one.pc:5x}  {one.text:<72}{f'  ; {source}' if source and source != before else ''}".rstrip())
+        pc = f"{one.pc:5x}" if one.pc >= 0 else f"{one.index:5d}"
+        lines.append(f"  {pc}  {one.text:<72}{f'  ; {source}' if source and source != before else ''}".rstrip())
         before = source
     return lines
 
 
-def _plain(mnemonic: str) -> str:
-    return re.sub(r"_(e32|e64|dpp|sdwa)$", "", mnemonic)
+def _signed(one: Instruction, patterns: _Patterns) -> bool:
+    return any(modifier.startswith(patterns.signed) for modifier in one.modifiers)
 
 
-def _signed(one: Instruction) -> bool:
-    return any(modifier.startswith("neg_lo:[1,1") for modifier in one.modifiers)
-
-
-def _bytes(one: Instruction) -> int:
-    found = _BYTES.search(one.mnemonic)
-    if found is None:
-        return 0
-    bits, words, word, small, _ = found.groups()
-    return int(bits) // 8 if bits else 4 * int(words) if words else 4 if word else 1 if small == "byte" else 2
+def _bytes(one: Instruction, patterns: _Patterns) -> int:
+    found = patterns.size.search(one.mnemonic)
+    if found is None:  # of copies to shared memory the size is an operand
+        asked = re.search(r"\], (0x[0-9a-f]+|\d+)", one.text)
+        return int(asked[1], 0) if asked else 0
+    part = {name: value for name, value in found.groupdict().items() if value}
+    if "width" in part:
+        return int(part["width"]) // 8 * int(part.get("lanes", 1))
+    if "bits" in part:
+        return int(part["bits"]) // 8
+    if "words" in part or "word" in part:
+        return 4 * int(part.get("words", 1))
+    return 1 if part.get("small") == "byte" else 2
 
 
 def _flight(every: list[Instruction]) -> int:
     most, pending = 0, list[int]()
     for one in every:
-        if _KINDS[2][1].match(one.mnemonic):
-            pending.append(_bytes(one))
+        if _AMD.kinds["load"].match(one.mnemonic):
+            pending.append(_bytes(one, _AMD))
             most = max(most, sum(pending))
         elif (left := _left(one)) is not None:
             del pending[: max(0, len(pending) - left)]

@@ -109,6 +109,18 @@ PLANTS = (
         {"lanewise/oracle/__init__.py": ('        Oracle("rope"', '        # Oracle("rope"')},
     ),
     Plant("kernels", "cases", "rope has no case", {"lanewise/oracle/cases.py": ('    "rope": _ROPE,', '    "rope": (),')}),
+    Plant(
+        "kernels",
+        "machine_code",
+        "quant_gemv is registered and has no row in _LAUNCHERS",
+        {"lanewise/isa/catalogue.py": ('    "quant_gemv": _quant_gemv,', '    # "quant_gemv": _quant_gemv,')},
+    ),
+    Plant(
+        "kernels",
+        "machine_code",
+        "quant_gemv has a row in _LAUNCHERS and is not registered",
+        {"lanewise/kernels/gpu/quant.py": ('Kernel("quant_gemv", "quant_linear"', 'Kernel("quant_dots", "quant_linear"')},
+    ),
     Plant("kernels", "documented", "no row for the kernel cpu_sample", {_AUTHOR: ("| `cpu_sample` | sample | cpu | `LANEWISE_CPU_KERNELS` |\n", "")}),
     Plant(
         "kernels",
@@ -254,6 +266,16 @@ PLANTS = (
     Plant(
         "meta", "tested", "is not parametrized by runnable(REPO)", {"tests/test_docs_commands.py": ("runnable(REPO), ids", "runnable(REPO)[:1], ids")}
     ),
+    Plant(
+        "meta",
+        "tested",
+        "has no test_every_kernel_is_what_was_declared",
+        {"tests/isa/test_isa_gate.py": ("def test_every_kernel_is_what_was", "def every_kernel_is_what_was")},
+    ),
+    Plant("meta", "tested", "is not parametrized by KINDS", {"tests/isa/test_isa_gate.py": ('"row", KINDS,', '"row", KINDS[:1],')}),
+    Plant("meta", "tested", "is not parametrized by MUTANTS", {"tests/isa/test_isa_mutants.py": ('"name", MUTANTS)', '"name", [*MUTANTS][:1])')}),
+    Plant("meta", "isa", "isa does not run `$(BIN)/lanewise isa --gate`", {"Makefile": ("lanewise isa --gate\n", "lanewise isa --gate || true\n")}),
+    Plant("meta", "isa", "isa does not run `$(BIN)/lanewise isa --gate`", {"Makefile": ("\t$(BIN)/lanewise isa --gate\n", "\t@echo fine\n")}),
     Plant("meta", "collected", "addopts leave tests out: -k", {"pyproject.toml": ('addopts = "-q', "addopts = \"-k 'not gates' -q")}),
     Plant("meta", "collected", "testpaths are not tests", {"pyproject.toml": ('testpaths = ["tests"]', 'testpaths = ["tests/engine"]')}),
     Plant("meta", "collected", "tests/gates/conftest.py: collect_ignore", {"tests/gates/conftest.py": 'collect_ignore = ["test_gates_meta.py"]\n'}),

@@ -54,6 +54,32 @@ def test_ci_stops_where_a_gate_fails(tmp_path, fails, called):
     assert (done.returncode == 0) == (fails is None)
 
 
+@pytest.mark.parametrize(
+    ("known", "installed", "said"),
+    [("19 22", "make llvm-22", False), ("19", "make llvm-19", False), ("", "make", True)],
+    ids=["newest", "oldest", "none"],
+)
+def test_ci_installs_the_newest_disassembler_or_says_that_there_is_none(tmp_path, known, installed, said):
+    """The real script again, on a system without make and any disassembler; what it would install is written down, and ends it."""
+    programs, log = tmp_path / "bin", tmp_path / "log"
+    programs.mkdir()
+    stubs = {
+        "apt-cache": f'case " {known} " in *" ${{2#llvm-}} "*) exit 0;; esac; exit 1',
+        "env": f'echo "$@" > {log}; exit 7',
+        "sudo": '"$@"',
+        **dict.fromkeys(("apt-get", "qemu-aarch64", "aarch64-linux-gnu-ld", "python3"), "true"),
+    }
+    for name, line in stubs.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    os.symlink(shutil.which("dirname"), programs / "dirname")
+    done = subprocess.run(
+        [shutil.which("bash"), str(ROOT / ".ci" / "run")], env={"PATH": str(programs)}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert log.read_text().split("--no-install-recommends ")[1].strip() == installed, done.stderr
+    assert (done.returncode, "no package llvm-22, 21, 20 or 19 here" in done.stderr) == (7, said)
+
+
 def test_make_lint_runs_the_gates_as_make_itself_expands_it():
     done = subprocess.run(["make", "-n", "-C", str(ROOT), "lint"], capture_output=True, text=True, check=True, timeout=60)
     assert ".venv/bin/python -m lanewise.gates" in done.stdout.splitlines()

@@ -23,9 +23,9 @@ _PROGRAMS = 256  # along k a problem is split until there are about as many: two
 
 
 def default(arch: Arch, dtype: str, m: int, n: int, k: int) -> Config:
-    """What should do well on a target of this wave width with or without a matrix unit."""
+    """What should do well on a target of this wave width, with a matrix unit that Triton reaches or without."""
     warp_tile = _VECTOR * arch.wave
-    if m > _LANES_M and arch.matrix is not None:
+    if m > _LANES_M and arch.dot_by_matrix:
         splits = max(1, min(8, _PROGRAMS * 32 // max(1, n), k // 512))
         return Config("matrix", rows=32, tile=128, warps=4, ahead=0, splits=splits, stages=3 if arch.pdl else 2)
     if m > _LANES_M:
@@ -45,10 +45,10 @@ def fits(config: Config, arch: Arch, m: int) -> bool:
 def candidates(arch: Arch, dtype: str, m: int, n: int, k: int) -> tuple[Config, ...]:
     """Everything worth measuring at a shape, and BLAS last."""
     found = [
-        *(_lanes(arch, m, k) if m <= _LANES_M or arch.matrix is None else ()),
+        *(_lanes(arch, m, k) if m <= _LANES_M or not arch.dot_by_matrix else ()),
         *(_mma(arch, k) if arch.mma16 and m <= _LANES_M else ()),
         *(_fragments(n, k) if arch.mma16 and m > 1 else ()),
-        *(_matrix(n, k) if m > 1 and arch.matrix else ()),
+        *(_matrix(n, k) if m > 1 and arch.dot_by_matrix else ()),
     ]
     return (*dict.fromkeys(c for c in found if fits(c, arch, m)), Config("blas"))
 
