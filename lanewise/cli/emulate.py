@@ -12,7 +12,7 @@ from lanewise.cli.terminal import as_json, print_json, print_table, size
 if TYPE_CHECKING:
     import torch
 
-    from lanewise.emulator.launch import Ran
+    from lanewise.emulator.driver import Ran
     from lanewise.emulator.measure import Access, Counter
     from lanewise.emulator.origin import Stores
 

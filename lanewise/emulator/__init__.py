@@ -6,12 +6,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lanewise.emulator.launch import Ran, launch
+    from lanewise.emulator.driver import Ran, launch
     from lanewise.emulator.memory import Buffer
     from lanewise.emulator.tensors import running
 
 __all__ = ["Buffer", "Ran", "launch", "running"]
-_HOMES = {"Buffer": "memory", "Ran": "launch", "launch": "launch", "running": "tensors"}
+# No part may have the name of something that is found here: importing the part would put it in that one's place.
+_HOMES = {"Buffer": "memory", "Ran": "driver", "launch": "driver", "running": "tensors"}
 
 
 def __getattr__(name: str) -> Any:

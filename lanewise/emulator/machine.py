@@ -46,7 +46,7 @@ class Batch:
 
     def run(self) -> None:
         """Until every wave has ended. Raises KernelFaultError."""
-        apart = 0  # turns since all that may run were at one place
+        apart = 0  # turns of waves that have parted, since all that may run were at one place
         while True:
             able = self.state == _RUNS
             if not able.any():
@@ -57,14 +57,20 @@ class Batch:
             mine = np.flatnonzero(chosen.ravel())
             pcs = self.pc[mine]
             low = int(pcs.min())
-            apart = apart + 1 if pcs.max() > low else 0
-            if apart > _PATIENCE:
+            parted = bool(pcs.max() > low)
+            if parted:
+                apart += 1
+            elif len(mine) == np.count_nonzero(able):
+                apart = 0
+            if parted and apart > _PATIENCE:
                 places = np.unique(pcs)
                 low = int(places[apart % len(places)])
-            behind = mine[pcs == low] if apart else mine
+            behind = mine[pcs == low] if parted else mine
             later = pcs[pcs > low]
-            stop = int(later.min()) if len(later) else len(self.code) if apart else -1
+            stop = int(later.min()) if len(later) else len(self.code) if parted else -1
+            rounds = self.turns
             self._turn(behind, low, stop, most)
+            self.schedule.went(self.turns - rounds)
 
     def _turn(self, which: Array, pc: int, stop: int, most: int) -> None:
         """Run waves that are at one place: until they meet others there, part, wait or end."""

@@ -12,17 +12,25 @@ __all__ = ["SCHEDULES", "Schedule", "schedule"]
 
 SCHEDULES = ("lockstep", "serial", "reversed", "random", "random:SEED")
 _MOST_TURNS = 64  # instructions that a wave runs before another may, at random
+_LONGEST = 4096  # the same of the other orders, after which they ask again
+_PATIENCE, _LITTLE = 256, 8  # rounds of loops before others have their turn, the first time and when it is known that some wait for others
 
 
 @dataclass(slots=True)
 class Schedule:
     """kind: "lockstep": all waves side by side, whoever is furthest behind first; "serial": the first wave of every workgroup until it waits or ends,
     then the second one; "reversed": the last wave first, and the last workgroups; "random": any wave for any while
+
+    In no order waves that go round and round keep the others out: what they wait for may be theirs to do.
     """
 
     kind: str
     seed: int = 0
     _random: np.random.Generator = field(init=False)
+    _last: int = field(default=-1, init=False)
+    _rounds: int = field(default=0, init=False)
+    _patience: int = field(default=_PATIENCE, init=False)
+    _passed: set[int] = field(default_factory=set, init=False)  # those that let others go first
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
@@ -42,10 +50,23 @@ class Schedule:
         if self.kind == "random":
             slot, most = int(self._random.choice(slots)), int(self._random.integers(1, _MOST_TURNS))
         else:
-            slot, most = int(slots[-1 if self.kind == "reversed" else 0]), 0
+            left = [int(slot) for slot in slots if int(slot) not in self._passed]
+            if not left:
+                self._passed.clear()
+                left = [int(slot) for slot in slots]
+            slot, most = left[-1 if self.kind == "reversed" else 0], _LONGEST
+        if slot != self._last:
+            self._last, self._rounds = slot, 0
         chosen = np.zeros_like(able)
         chosen[slot] = able[slot]
         return chosen, most
+
+    def went(self, rounds: int) -> None:
+        """The waves that had the turn have gone so many rounds of loops in it."""
+        self._rounds += rounds
+        if self._rounds > self._patience:
+            self._passed.add(self._last)
+            self._rounds, self._patience = 0, _LITTLE
 
 
 def schedule(text: str) -> Schedule:

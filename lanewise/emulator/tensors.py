@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lanewise.arch import Arch
-from lanewise.emulator.launch import Ran, launch
+from lanewise.emulator.driver import Ran, launch
 from lanewise.emulator.memory import Buffer, at_address, called, overlapping
 from lanewise.errors import EmulatorLimitError
 from lanewise.isa.code_object import CodeObject, code_object
@@ -31,9 +31,10 @@ def running(row: Arch, *, changed: Callable[[Launch], CodeObject] | None = None,
 
     >>> from lanewise.arch import parse
     >>> from lanewise.kernels.gpu.skinny import skinny
-    >>> x, w = torch.ones(1, 256, dtype=torch.float16), torch.ones(32, 256, dtype=torch.float16)
-    >>> with running(parse("gfx1100")) as ran:
-    ...     y = skinny(x, w, arch=parse("gfx1100"))
+    >>> from lanewise.kernels.gpu.table import choose
+    >>> row, x, w = parse("gfx1100"), torch.ones(1, 256, dtype=torch.float16), torch.ones(32, 256, dtype=torch.float16)
+    >>> with running(row) as ran:
+    ...     y = skinny(x, w, config=choose(row, "f16", 1, 32, 256, None).config, arch=row)
     >>> y[0, :3].tolist(), len(ran)
     ([256.0, 256.0, 256.0], 1)
     """

@@ -58,7 +58,8 @@ def runs(device: torch.device) -> Iterator[WeightRun]:
     """Every format: tails of both directions, gates, any bytes; on a card each in every type and at the sizes of the list's ends."""
     for i, (name, gated) in enumerate(product(NAMES, (False, True))):
         block = FORMATS[name].block
-        for n, k in ((11, 3 * TILE if block == TILE else TILE + 3 * block), *(() if device.type == "cpu" else ((1, block), (4097, 48 * TILE)))):
+        more = ((1, block), (4097, 48 * TILE)) if device.type != "cpu" else ((3, 5 * TILE),) if i % 12 == 0 else ()  # more tiles than a program has
+        for n, k in ((11, 3 * TILE if block == TILE else TILE + 3 * block), *more):
             for dtype in _TYPES if device.type != "cpu" else (_TYPES[i % 3],):
                 yield WeightRun(QuantCase(name, (1,), n, k, dtype, dtype, gated=gated, values=("bytes", "even")[i % 2]), "dequantize", kernel)
 

@@ -178,3 +178,30 @@ def test_the_limit_of_a_loop_is_each_waves_own(target, order):
     made = run(text, target, schedule=order, warps=8, groups=3, most=40)
     assert (made.w.v[1] == 0).all()
     refused(text, target, "come to branches backwards 39 times", schedule=order, warps=8, groups=3, most=39)
+
+
+SPINS = """v_mov_b32_e32 v1, 0
+v_cmp_gt_u32_e32 {vcc}, {lanes}, v0
+{test} .gives
+.wait:
+global_load_b32 v2, v1, s[4:5]
+WAIT load 0
+v_readfirstlane_b32 s10, v2
+s_cmp_eq_u32 s10, 0
+s_cbranch_scc1 .wait
+s_branch .met
+.gives:
+v_mov_b32_e32 v3, 1
+global_store_b32 v1, v3, s[4:5]
+.met:
+s_nop 0"""
+
+
+@EVERY
+@EACH
+@pytest.mark.parametrize("waits", [0, 1])
+def test_a_wave_that_spins_until_another_one_has_written_lets_it(target, order, waits):
+    """Whichever of the two goes first in an order."""
+    text = SPINS.format(vcc=vcc(target), lanes=wave(target), test="s_cbranch_vccz" if waits == 0 else "s_cbranch_vccnz")
+    made = run(text, target, schedule=order, most=2000, buffers=[Buffer("x", np.zeros(4, np.uint8))])
+    assert made.counts[-1] == 2

@@ -84,7 +84,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("neighbour's scale", "the scale is the neighbour's", "scale = half_of(scale_word(held, VECTORS, PAIR, W), ODD)", "scale = half_of(scale_word(held, VECTORS, PAIR, W), 1 - ODD)", "Q8_0"),
         ("order of sums", "bytes of a word are in their order of storage", "tl.join(tl.join(byte_of(word, 0, True), byte_of(word, 2, True)), tl.join(byte_of(word, 1, True), byte_of(word, 3, True)))",
          "tl.join(tl.join(byte_of(word, 0, True), byte_of(word, 1, True)), tl.join(byte_of(word, 2, True), byte_of(word, 3, True)))"),
-        ("tail of k", "the last tiles are left out", "_dequantize[panels * -(-blocks // wide), experts]", "_dequantize[panels * max(1, blocks // wide), experts]", "k=768"),
+        ("tail of k", "the last tiles are left out", "_dequantize[panels * -(-blocks // wide), experts]", "_dequantize[panels * max(1, blocks // wide), experts]", "n=3 k=1280"),
         words=("| dequantize",),
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from lanewise.emulator.shared import Shared
 from lanewise.emulator.start import begun, entry
 from lanewise.emulator.step import Step
 from lanewise.emulator.world import Measure, World
-from lanewise.errors import EmulatorLimitError, ShapeError
+from lanewise.errors import DeviceError, EmulatorLimitError, ShapeError
 from lanewise.isa.assembly import Assembly, Instruction
 from lanewise.isa.code_object import CodeObject
 
@@ -26,7 +26,7 @@ __all__ = ["Ran", "launch"]
 
 # Lanes that run side by side: their registers have to stay in the processor's cache, and each instruction costs a call whatever they are.
 _LANES = 32768
-_BRANCHES = 100_000  # backwards; a loop of some instructions that goes on for longer is one without an end, which seconds show
+_BRANCHES = 20_000  # backwards: a loop that goes on for longer mostly has no end, and should show it within seconds
 _MOST_Y = 65535  # both halves of one register where ids lie in trap temporaries, and what drivers take
 _KEPT: dict[tuple[str, str], Code] = {}
 _MOST_KEPT = 64
@@ -76,10 +76,29 @@ def launch(
     branches: how often a wave may branch backwards before it is said to run for ever
 
     Raises KernelFaultError for what no card would forgive, EmulatorLimitError for what the emulator has not, ShapeError for arguments that do
-    not fit.
+    not fit, DeviceError where the kernel asks for more than the target has.
+
+    >>> import torch, triton, triton.language as tl
+    >>> from lanewise.arch import parse
+    >>> from lanewise.isa.code_object import code_object
+    >>> from lanewise.isa.launches import taken
+    >>> @triton.jit
+    ... def scaled(x, y, factor, n, BLOCK: tl.constexpr):
+    ...     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    ...     tl.store(y + at, factor * tl.load(x + at, mask=at < n), mask=at < n)
+    >>> with taken(parse("gfx1100")) as launches:  # nothing runs here: a launch is compiled for a target that is not there
+    ...     compiled = scaled[(4,)](torch.empty(1), torch.empty(1), 2.5, 1000, BLOCK=256)
+    >>> one = launches[0]
+    >>> code = code_object(one.text, one.binary, one.row, shared=one.shared, warps=one.warps)
+    >>> x, y = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
+    >>> ran = launch(code, (4,), {"x": x, "y": y, "factor": 2.5, "n": 1000})
+    >>> bool((y == 2.5 * x).all()), ran.groups
+    (True, 4)
     """
     if code.row.vendor != "amd":
         raise EmulatorLimitError(f"the emulator runs AMD's machine code; {code.kernel} is compiled for {code.row}")
+    if (wanted := max(code.shared, code.descriptor.lds)) > code.row.lds:
+        raise DeviceError(f"{code.kernel} asks for {wanted} bytes of LDS; {code.row} has {code.row.lds}")
     sizes = _sizes(grid)
     if stores is not None:
         stores.code = code
