@@ -34,6 +34,10 @@ class Arch:
     triton:  whether Triton 3.6 compiles for it
     mma16:   whether warps multiply 16 x 16 by 16 x 8 of fp16 and bf16 out of registers (mma.sync m16n8k16: PTX ISA, sm_80 and later)
     pdl:     whether a kernel can start before the one in front of it has ended (programmatic dependent launch, CUDA C++ programming guide)
+    keeps_half: whether a 16-bit result leaves the upper half of its register as it was, and does not clear it (AMD)
+    store_counter: whether stores of a wave are counted apart from its loads (`vscnt`), and split_waits: every kind of access apart (AMD)
+    packed_ids: whether a lane's x, y and z in its workgroup begin in one register and not in three (AMD)
+    ids_in_ttmp: whether a workgroup's number begins in trap temporaries and not behind the registers that the driver fills (AMD)
     features: what a `name:feature+` suffix asked for, as written
     """
 
@@ -49,6 +53,11 @@ class Arch:
     triton: bool = False
     mma16: bool = False
     pdl: bool = False
+    keeps_half: bool = False
+    store_counter: bool = False
+    split_waits: bool = False
+    packed_ids: bool = False
+    ids_in_ttmp: bool = False
     features: tuple[str, ...] = ()
 
     @property
@@ -64,6 +73,11 @@ class Arch:
     def matrix_flushes(self) -> bool:
         """Whether the matrix unit takes and gives denormals of 16 bits as zero: that of MI200 alone (PyTorch's notes on numerical accuracy)."""
         return self.name == "gfx90a"
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the proof runs the target's machine code; that of others stops at what the emulator does not know."""
+        return self.name in _EMULATED
 
     @property
     def registers(self) -> "Registers | None":
@@ -113,7 +127,11 @@ class Registers:
 def _amd(
     name: str, wave: int, dot4: str | None, *, f16: bool = True, bf16: bool = False, matrix: str | None = None, lds: int = 64, triton: bool = True
 ) -> Arch:
-    return Arch(name, "amd", wave, lds * 1024, 4, dot4, f16, bf16, matrix, triton)
+    row = Arch(name, "amd", wave, lds * 1024, 4, dot4, f16, bf16, matrix, triton)
+    # What begins where and is counted how: LLVM's AMDGPU usage guide (initial kernel state, memory model), AMD's ISA guides (data hazards, 16 bits).
+    major = int(name.removeprefix("gfx")[:-2])
+    packed = major >= 11 or name in ("gfx90a", "gfx942", "gfx950")
+    return replace(row, keeps_half=major >= 10, store_counter=major in (10, 11), split_waits=major >= 12, packed_ids=packed, ids_in_ttmp=major >= 12)
 
 
 def _nvidia(name: str, lds: int, matrix: str) -> Arch:
@@ -172,6 +190,7 @@ _REGISTERS = {
     **dict.fromkeys(("gfx1030", "gfx1102", "gfx1103", "gfx1150", "gfx1250"), Registers(1024, 16, 16, 2)),
     **dict.fromkeys(("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"), Registers(1536, 24, 16, 2)),
 }
+_EMULATED = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
 _DOT_WAIT = dict.fromkeys(("gfx90a", "gfx942", "gfx950"), 3)
 TARGETS: dict[str, Arch] = {row.name: row for row in _ROWS}
 # What each AMD processor can be asked to switch (LLVM's AMDGPU usage guide, target ID).

@@ -14,6 +14,7 @@ __all__ = [
     "EmulatorLimitError",
     "EvidenceError",
     "FormatError",
+    "KernelFaultError",
     "LanewiseError",
     "ModelError",
     "ModelFileError",
@@ -75,6 +76,14 @@ class ShapeError(LanewiseError):
 
 class DeviceError(LanewiseError):
     """A device that is not there, or that this build has no backend for."""
+
+
+class KernelFaultError(LanewiseError):
+    """What a kernel did that no card would forgive, or not always. `at` says where: an `emulator.fault.Place`."""
+
+    def __init__(self, message: str, at: object = None) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 class EmulatorLimitError(LanewiseError):

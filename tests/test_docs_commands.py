@@ -25,7 +25,7 @@ from lanewise.kernels.cpu.isa import runnable as isas
 REPO = Repo(checkout())
 # What stands for something in a synopsis, and what a test gives for it. "..." stands for the value of the option in front of it.
 GIVEN = {"MODEL": "model.gguf", "IN": "model.gguf", "OUT": "out.gguf", "TEXT": "Hello", "OP": "linear", "T": "Q8_0", "A": "x86-64-v3", "...": "64"}
-GIVEN |= {"M": "1", "N": "64", "K": "64", "FILE": "out.json", "DIR": "out", "BUNDLE": "bundle", "KERNEL": "quant_gemm Q8_0"}
+GIVEN |= {"M": "1", "N": "64", "K": "64", "FILE": "out.json", "DIR": "out", "BUNDLE": "bundle", "KERNEL": "skinny"}
 FOLLOWING = {"--arch": "x86-64-v3", "--a": "echo took 1 s", "--b": "echo took 2 s", "kernel": "quant_linear"}
 # Small sizes in place of those that a command names, and what a synopsis leaves out: options, and "" for the argument in front of them.
 SMALLER = {
@@ -35,7 +35,7 @@ SMALLER = {
 MISSING = {
     "bench kernel": {"": "quant_linear", "--format": "Q4_K"},
     "bench model": {"": "model.gguf"},
-    "isa": {"": "quant_gemm Q8_0", "--target": "gfx1100"},
+    "isa": {"": "skinny", "--target": "gfx1100"},
     "ab": {"--a": "echo took 1 s", "--b": "echo took 2 s", "--metric": r"took (\d)"},
 }
 

@@ -18,6 +18,7 @@ from lanewise.cli import (
     bench_kernel,
     bench_sweep,
     chat,
+    emulate,
     evidence,
     evidence_table,
     explain,
@@ -85,7 +86,7 @@ def app() -> None:
 
 
 _MODELS = (generate.generate, chat.chat, inspect.inspect, quantize.quantize)
-for _command in (*_MODELS, explain.explain, targets.targets, isa.isa, bench.app, tune.tune, ab.ab, evidence.app):
+for _command in (*_MODELS, explain.explain, targets.targets, isa.isa, emulate.emulate, bench.app, tune.tune, ab.ab, evidence.app):
     app.add_command(_command)
 bench.app.add_command(bench_kernel.kernel)
 bench.app.add_command(bench_sweep.sweep)

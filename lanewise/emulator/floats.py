@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["approximate", "bf16", "bf16_bits", "bits_of", "chosen", "exact_fma64", "fma16", "fma32", "fma64", "odd_sum", "to_int",
-           "toward_zero16", "wide16"]  # fmt: skip
+from lanewise.emulator.native import fused32, widened16
+
+__all__ = [
+    "approximate", "bf16", "bf16_bits", "bits_of", "chosen", "exact_fma64", "fma16", "fma32", "fma64", "odd_sum", "plain_fma32", "plain_wide16",
+    "to_int", "toward_zero16", "wide16",
+]  # fmt: skip
 
 Array = NDArray[Any]
 _SMALLEST = {np.dtype(np.float32): np.float32(2.0**-126), np.dtype(np.float16): np.float16(2.0**-14)}
@@ -37,7 +41,13 @@ def odd_sum(a: Array, b: Array) -> Array:
 
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c of float32 with one rounding. The product is exact in float64; where the sum lies on a tie of float32 its rest decides."""
+    """a * b + c of float32 with one rounding."""
+    made = fused32(a, b, c) if a.dtype == b.dtype == c.dtype == np.float32 else None
+    return plain_fma32(a, b, c) if made is None else made
+
+
+def plain_fma32(a: Array, b: Array, c: Array) -> Array:
+    """The same on any processor. The product is exact in float64; where the sum lies on a tie of float32 its rest decides."""
     product = a.astype(np.float64) * b
     s = np.asarray(product + c)
     result = s.astype(np.float32)
@@ -149,7 +159,13 @@ def _flushed(x: Array) -> Array:
 
 
 def wide16(x: Array) -> Array:
-    """float16 to float32. A table of all 65536 is faster than numpy's conversion."""
+    """float16 to float32."""
+    made = widened16(x) if x.dtype == np.float16 else None
+    return plain_wide16(x) if made is None else made
+
+
+def plain_wide16(x: Array) -> Array:
+    """The same on any processor. A table of all 65536 is faster than numpy's conversion."""
     return _WIDE16.take(x.view(np.uint16))
 
 

@@ -11,10 +11,11 @@ __all__ = ["Op", "alias", "ops"]
 class Op:
     """name: without the encoding; dst, src: types of results and sources; run: arrays [waves, lanes] or [waves, 1] in, an array or a tuple out.
 
-    Types are u32 i32 f32 u64 i64 f64 and u16 i16 f16 bf16 (bits, uint16); `f16x2` and its like have the two in front, [2, waves, lanes]; `i8x4`,
-    `iu8x4` (signed or not, as neg_lo says), `i4x8` have them behind; `mix` is a float32 that was a half or not. `mask`: a bool of every lane;
-    `scc`: a bool of every wave, never printed; `f16hi`: written into the upper half. What is not printed comes last: VCC, SCC, or what the
-    destination holds.
+    Types are u32 i32 f32 u64 i64 f64 and u16 i16 f16 bf16 (bits, uint16). `f16x2` and its like have the two in front, [2, waves, lanes]; `f32x2`
+    is a list of two; `i8x4`, `iu8x4` (signed or not, as neg_lo says), `i4x8` have them behind. `mix` is a float32 that was a half or not. `mask`: a
+    bool of every lane; `scc`: a bool of every wave, never printed; `f16hi`: written into the upper half. What is not printed comes last: VCC, SCC, or
+    what the destination holds.
+
     takes: modifiers that run wants by name; clamp: run where the instruction says clamp and the result is an integer
     keeps: a 16-bit result leaves the other half as it was also where the target mostly clears it
     """

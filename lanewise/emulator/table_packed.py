@@ -7,12 +7,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lanewise.emulator.floats import bf16, bf16_bits, fma16, fma32, wide16
+from lanewise.emulator.native import dot2
 from lanewise.emulator.op import Op, alias, ops
 from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
 
 __all__ = ["PACKED_OPS"]
 
 Array = NDArray[Any]
+
+
+def _both(run: Any) -> Any:
+    """Of two floats in two registers."""
+    return lambda *pairs: [run(*halves) for halves in zip(*pairs, strict=True)]
 
 
 def _mixed16(a: Array, b: Array, c: Array) -> Array:
@@ -22,6 +28,12 @@ def _mixed16(a: Array, b: Array, c: Array) -> Array:
 
 def _dot2(a: Array, b: Array, c: Array) -> Array:
     """c + a0 b0, then + a1 b1, each rounded; products of halves are exact in float32."""
+    made = dot2(a, b, c)
+    return plain_dot2(a, b, c) if made is None else made
+
+
+def plain_dot2(a: Array, b: Array, c: Array) -> Array:
+    """The same on any processor."""
     p = wide16(a) * wide16(b)
     return c + p[0] + p[1]
 
@@ -118,11 +130,11 @@ _ALL: dict[str, Op] = {
     **ops("u16x2", "u16x2 u16x2 u16x2", {"v_pk_mad_u16": lambda a, b, c: a * b + c}),
     **ops("i16x2", "i16x2 i16x2 i16x2", {"v_pk_mad_i16": lambda a, b, c: a * b + c}),
     **ops("f32x2", "f32x2 f32x2", {
-        "v_pk_add_f32": lambda a, b: a + b,
-        "v_pk_mul_f32": lambda a, b: a * b,
-        "v_pk_mov_b32": lambda a, b: np.stack(np.broadcast_arrays(a[0], b[0])),  # op_sel alone says which word of each
+        "v_pk_add_f32": _both(np.add),
+        "v_pk_mul_f32": _both(np.multiply),
+        "v_pk_mov_b32": lambda a, b: [a[0], b[0]],  # op_sel alone says which word of each
     }),
-    **ops("f32x2", "f32x2 f32x2 f32x2", {"v_pk_fma_f32": fma32}),
+    **ops("f32x2", "f32x2 f32x2 f32x2", {"v_pk_fma_f32": _both(fma32)}),
     **ops("f32", "mix mix mix", {"v_fma_mix_f32": fma32}),
     **ops("f16", "mix mix mix", {"v_fma_mixlo_f16": _mixed16}),
     **ops("f16hi", "mix mix mix", {"v_fma_mixhi_f16": _mixed16}),

@@ -43,7 +43,7 @@ def runs(device: torch.device, interpret: bool) -> Iterator[ActRun]:
     """The whole list on a card, and in the interpreter all that is not too long for it."""
     for case in CASES if interpret or device.type != "cpu" else ():
         if not (device.type == "cpu" and case.device_only):
-            yield ActRun(case, "act_quant", _kernel)
+            yield ActRun(case, "act_quant", kernel)
 
 
 def prove(run: ActRun, device: torch.device) -> Result:
@@ -71,7 +71,7 @@ def guarded(run: ActRun, device: torch.device) -> Result:
     return attempted(prove, run, device)
 
 
-def _kernel(*operands: Any, **named: Any) -> Any:
+def kernel(*operands: Any, **named: Any) -> Any:
     from lanewise.kernels.gpu.act_quant import act_quant  # Triton has to be told of its interpreter before
 
     return act_quant(*operands, **named)

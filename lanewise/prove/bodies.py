@@ -11,10 +11,12 @@ from lanewise import ops
 from lanewise.arch import TARGETS, Arch
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu.config import Config
+from lanewise.kernels.gpu.table import choose
+from lanewise.prove import emulated
 from lanewise.prove.linear_cases import LinearCase
 from lanewise.prove.memory import Guarded
 
-__all__ = ["CONFIGS", "Body", "config_for", "dispatched", "poisoned", "skinny_with"]
+__all__ = ["CONFIGS", "Body", "config_for", "configs", "dispatched", "poisoned", "skinny_with"]
 
 Body = Callable[..., torch.Tensor]
 _PROGRAMS = 16
@@ -52,8 +54,17 @@ def skinny_with(config: Config) -> Body:
     return body
 
 
+def configs() -> tuple[Config, ...]:
+    """CONFIGS, and on AMD those of bodies that there are."""
+    row = emulated.row()
+    bodies = ("lanes", "matrix") if row and row.dot_by_matrix else ("lanes",)
+    return tuple(config for config in CONFIGS if row is None or config.body in bodies)
+
+
 def config_for(case: LinearCase) -> Config:
-    """A configuration for the interpreter, whose cost is by call: few programs with much each."""
+    """What dispatch has for the target; a configuration for the interpreter, whose cost is by call, has few programs with much each."""
+    if row := emulated.row():
+        return choose(row, case.dtype, case.m, case.n, case.k, None).config
     rows = min(1024, max(8, _power(case.weights // _PROGRAMS)))
     tile = min(4096, max(16, _power(case.k // 2)), max(16, (1 << 20) // rows))
     return Config("lanes" if case.m <= 4 else "matrix", rows, tile, ahead=1 + case.k % 3 // 2)
@@ -94,7 +105,7 @@ def poisoned(device: torch.device, *modules: str) -> Iterator[list[Guarded]]:
 
 def _target(device: torch.device) -> Arch:
     if device.type == "cpu":  # the interpreter: as on a card whose fp16 is multiplied in pairs
-        return next(row for row in TARGETS.values() if row.dot2_f16)
+        return emulated.row() or next(row for row in TARGETS.values() if row.dot2_f16)
     return devices.row(devices.named(device)[0])
 
 

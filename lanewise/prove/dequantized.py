@@ -60,10 +60,10 @@ def runs(device: torch.device) -> Iterator[WeightRun]:
         block = FORMATS[name].block
         for n, k in ((11, 3 * TILE if block == TILE else TILE + 3 * block), *(() if device.type == "cpu" else ((1, block), (4097, 48 * TILE)))):
             for dtype in _TYPES if device.type != "cpu" else (_TYPES[i % 3],):
-                yield WeightRun(QuantCase(name, (1,), n, k, dtype, dtype, gated=gated, values=("bytes", "even")[i % 2]), "dequantize", _kernel)
+                yield WeightRun(QuantCase(name, (1,), n, k, dtype, dtype, gated=gated, values=("bytes", "even")[i % 2]), "dequantize", kernel)
 
 
-def _kernel(*operands: object, **named: object) -> torch.Tensor:
+def kernel(*operands: object, **named: object) -> torch.Tensor:
     from lanewise.kernels.gpu.quant_gemm import dequantize  # Triton has to be told of its interpreter before
 
     call: QuantBody = dequantize

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lanewise.errors import LanewiseError
-from lanewise.prove import grouped_op, interpreter
+from lanewise.errors import KernelFaultError, LanewiseError
+from lanewise.prove import emulated, grouped_op
 from lanewise.prove.bodies import poisoned
 from lanewise.prove.grouped_bodies import CUTS, MODULES, Alone, GroupedBody, alone_by, by_default, grouped_with
 from lanewise.prove.grouped_cases import CASES, INTERPRETED, SMALL, GroupedCase
@@ -78,7 +78,7 @@ def prove(run: GroupedRun, device: torch.device) -> Result:
             wrong = "" if same(y, first) else differing(y, first, lost, "those of the first")
         problem = problem or (f"{f'cut {number}: ' if number else ''}{wrong}" if wrong else "")
     worst, nonzero = 0.0, 0.0
-    if not problem and first is not None and not interpreter.on():  # which is one thread
+    if not problem and first is not None and not emulated.repeats():  # which is one thread
         again, _ = called(run.bodies[0], case, operands)
         problem = "" if again is not None and same(again, first) else "two runs differ"
     if not problem and first is not None:
@@ -100,6 +100,8 @@ def called(body: GroupedBody, case: GroupedCase, operands: Routed, **more: Any) 
     with poisoned(operands.arguments["x"].device, *MODULES) as made:
         try:
             y = body(**operands.arguments, **more)
+        except KernelFaultError:
+            raise  # no refusal
         except LanewiseError as error:
             return None, f"refused, and may not: {error}"
     want = (case.tokens, case.top, case.n)

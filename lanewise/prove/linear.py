@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from lanewise import dispatch
-from lanewise.errors import LanewiseError
+from lanewise.errors import KernelFaultError, LanewiseError
 from lanewise.kernels.gpu.config import Config
 from lanewise.kernels.gpu.linear import MOST_ROWS
 from lanewise.oracle.chain import Enclosure
-from lanewise.prove.bodies import CONFIGS, Body, config_for, dispatched, poisoned, skinny_with
+from lanewise.prove import emulated
+from lanewise.prove.bodies import Body, config_for, configs, dispatched, poisoned, skinny_with
 from lanewise.prove.linear_cases import CASES, SMALL, LinearCase
 from lanewise.prove.operands import DTYPES, enclosure, operands
 from lanewise.prove.result import Result, attempted
@@ -43,12 +44,12 @@ def runs(device: torch.device, interpret: bool) -> Iterator[Run]:
         if not (interpret and reached):
             yield Run(case, "ops.linear", dispatched, "random" if device.type == "cpu" else "matrix")
         if interpret and reached:
-            yield _with(case, config_for(case), False)
+            yield _with(case, config_for(case), emulated.row() is not None)
         elif reached and device.type != "cpu":
             yield _with(case, _plain(case), True)
     for case in SMALL if interpret or device.type != "cpu" else ():
-        for config in CONFIGS:
-            yield _with(case, config, not interpret)
+        for config in configs():
+            yield _with(case, config, not interpret or emulated.row() is not None)
 
 
 def reached_by_skinny(case: LinearCase) -> bool:
@@ -65,6 +66,8 @@ def prove(run: Run, device: torch.device) -> Result:
     with poisoned(device) as made, dispatch.witness() as ran:
         try:
             y = run.body(**given.arguments)
+        except KernelFaultError:
+            raise  # no refusal
         except LanewiseError as error:
             refused, y = str(error), None
     if y is None:

@@ -8,6 +8,7 @@ import torch
 from lanewise.arch import TARGETS, Arch
 from lanewise.kernels.gpu import device as devices
 from lanewise.kernels.gpu.quant_config import QuantConfig, default
+from lanewise.prove import emulated
 
 __all__ = ["CONFIGS", "MODULES", "QuantBody", "gemv_by_default", "gemv_with", "target"]
 
@@ -52,5 +53,5 @@ def gemv_by_default(**arguments: Any) -> torch.Tensor:
 def target(device: torch.device) -> Arch:
     """The row of a card; for the interpreter that of one with an int8 matrix unit."""
     if device.type == "cpu":
-        return next(row for row in TARGETS.values() if row.mma16)
+        return emulated.row() or next(row for row in TARGETS.values() if row.mma16)
     return devices.row(devices.named(device)[0])

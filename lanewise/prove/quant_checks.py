@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import KernelFaultError, LanewiseError
 from lanewise.formats import get
 from lanewise.oracle.chain import Enclosure
 from lanewise.prove.activations import allowed, wrong
@@ -41,6 +41,8 @@ def called(body: QuantBody, case: QuantCase, operands: Given, m: int) -> tuple[t
     with poisoned(x.device, *MODULES) as made:
         try:
             y = body(**operands.first(m))
+        except KernelFaultError:
+            raise  # no refusal
         except LanewiseError as error:
             return None, f"refused, and may not: {error}"
     if tuple(y.shape) != (m, case.n):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from lanewise.kernels.gpu.quant_config import QuantConfig
-from lanewise.prove import dequantized, interpreter, quant_op
+from lanewise.prove import dequantized, emulated, quant_op
 from lanewise.prove.dequantized import WeightRun
 from lanewise.prove.quant_bodies import CONFIGS, QuantBody, gemv_by_default, gemv_with, target
 from lanewise.prove.quant_cases import CASES, INTERPRETED, SMALL, QuantCase
@@ -69,14 +69,14 @@ def prove(run: QuantRun, device: torch.device) -> Result:
     q, d, problem = activations(case, operands)
     reached: dict[int, torch.Tensor] = {}
     for number, body in enumerate(run.bodies):
-        for m in sorted(case.m, reverse=True)[: 1 if number and interpreter.on() else None]:
+        for m in sorted(case.m, reverse=True)[: 1 if number and emulated.repeats() else None]:
             y, wrong_here = called(body, case, operands, m)
             if not wrong_here and y is not None:
                 whole = reached.setdefault(0, y)
                 wrong_here = "" if same(y, whole[:m]) else apart(y, whole[:m], case)
             problem = problem or (f"m={m}{f', cut {number}' if number else ''}: {wrong_here}" if wrong_here else "")
     worst, nonzero = 0.0, 0.0
-    if not problem and not interpreter.on():  # which is one thread, and a third of the time
+    if not problem and not emulated.repeats():  # which is one thread, and a third of the time
         again, _ = called(run.bodies[0], case, operands, case.tokens)
         problem = "" if again is not None and same(again, reached[0]) else "two runs differ"
     if not problem:

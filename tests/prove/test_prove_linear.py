@@ -116,7 +116,10 @@ def test_a_case_is_run_again_by_its_name(tmp_path):
         (["--device", "meta"], "it takes cpu, cuda, or cuda:1"),
         (["--device", "cuda:7"], "there is no device cuda:7: PyTorch sees 0 GPUs here"),
         (["--device", "cuda", "--interpret"], "--interpret runs on the CPU"),
-        (["--op", "act_quant"], "nothing of act_quant runs on cpu; its kernel needs a card, or --interpret"),
+        (["--op", "act_quant"], "nothing of act_quant runs on cpu; its kernel needs a card, --interpret or --target"),
+        (["--target", "gfx1100", "--device", "cuda"], "--target runs in the emulator"),
+        (["--target", "gfx1100", "--interpret"], "--target runs in the emulator"),
+        (["--target", "gfx1100", "--turn", "1"], "--turn is 1; 1 targets have turns from 0 to 0"),
         (["--part", "0", "0"], "--part is 0 0; it takes I N with I from 0 to N - 1"),
         (["--part", "-1", "2"], "--part is -1 2"),
         (["--part", "7", "3"], "--part is 7 3"),
@@ -125,7 +128,7 @@ def test_a_case_is_run_again_by_its_name(tmp_path):
     ],
 )
 def test_a_call_that_would_prove_less_than_it_seems_is_refused(monkeypatch, words, said):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: "--interpret" in words)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool({"--interpret", "--target"} & set(words)))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     ran = CliRunner().invoke(main, words if "--case" in words else [*words, "--case", CASE])
     assert (ran.exit_code, said in " ".join(ran.output.split())) == (2, True)

@@ -22,7 +22,7 @@ from lanewise.kernels.gpu.grouped_order import in_order
 from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
-from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
+from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig, as_written
 from lanewise.kernels.gpu.quant_gemv import _LANES, _UNROLLED, _dot, _gathered, _strand
 from lanewise.kernels.gpu.quant_pack import QuantWeight
 from lanewise.kernels.gpu.quant_threads import THREADS, tree
@@ -129,7 +129,7 @@ def _launch(
     if not unrolled:  # a multiple of the strands, so that a held tile always belongs to the same
         ahead = max(1, ahead // strands) * strands
     pdl = arch.pdl and not interpreted
-    late: dict[str, Any] = {"launch_pdl": True} if pdl else {}
+    late: dict[str, Any] = {**as_written(arch), **({"launch_pdl": True} if pdl else {})}
     return _grouped[units, panels](
         a.q, a.d, a.sums, w.tiles, ids, places, y if weights is None else weights, y, w.n, panels, blocks, w.experts, y.shape[1],
         *ids.stride(), *(weights.stride() if weights is not None else (0, 0)),

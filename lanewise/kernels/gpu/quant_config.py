@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from lanewise.arch import Arch
 from lanewise.errors import ShapeError
 
-__all__ = ["BODIES", "STRANDS", "QuantConfig", "candidates", "default"]
+__all__ = ["BODIES", "STRANDS", "QuantConfig", "as_written", "candidates", "default"]
 
 BODIES = ("tiles", "dots", "blas")
 STRANDS = 8  # sums that a row's blocks are spread over, whatever the cut, and added in one order: all cuts give the same bits
@@ -64,6 +65,15 @@ class QuantConfig:
             return self.body
         rest = f" splits={self.splits}" * (self.splits > 1) + f" registers={self.registers}" * (self.registers > 0)
         return f"{self.body} warps={self.warps} ahead={self.ahead} tokens={self.tokens}{rest}"
+
+
+def as_written(arch: Arch) -> dict[str, Any]:
+    """Options of a launch by which every product is rounded before it is added.
+
+    LLVM makes one instruction of a product and a sum in one cut and two in another, and the bits of a token are the same in each. ptxas has been
+    consistent in that on the cards that were looked at (`python -m lanewise.prove --device cuda`), and is left to it.
+    """
+    return {"enable_fp_fusion": False} if arch.vendor == "amd" else {}
 
 
 def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:

@@ -11,6 +11,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from lanewise.arch import Arch
 from lanewise.kernels.gpu.quant_codes import byte_of, codes, half_of, held_tile, of_rows, scale_word
+from lanewise.kernels.gpu.quant_config import as_written
 from lanewise.kernels.gpu.quant_pack import QuantWeight
 
 __all__ = ["dequantize"]
@@ -33,7 +34,8 @@ def dequantize(w: QuantWeight, dtype: torch.dtype, out: torch.Tensor | None = No
     _dequantize[panels * -(-blocks // wide), experts](
         w.tiles, out, w.rows, w.k, panels, blocks, CODE=layout.code, VECTORS=layout.quants + layout.high, SCALES=layout.scales, TAIL=layout.tail,
         SCALE=layout.scale, GROUP=layout.group, SHIFT=layout.shift, RECORD=layout.record, DOT=lookup, W=wide, GATED=w.gated, PDL=pdl,
-        num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **({"launch_pdl": True} if pdl else {}),
+        num_warps=max(1, wide * 32 // arch.wave) if not interpreted else 1, **as_written(arch),
+        **({"launch_pdl": True} if pdl else {}),
     )  # fmt: skip
     return out
 

@@ -19,7 +19,7 @@ from lanewise.kernels.gpu.act_quant import Activations
 from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
-from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig
+from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig, as_written
 from lanewise.kernels.gpu.quant_dots import dots_tile, load_no_earlier
 from lanewise.kernels.gpu.quant_layout import ROWS
 from lanewise.kernels.gpu.quant_mma import mma_tile
@@ -75,7 +75,7 @@ def quant_gemv(
     pdl = arch.pdl and not interpreted
     fused: dict[str, Any] = {"BIAS": bias is not None, "RESIDUAL": residual is not None, "GATED": w.gated, "PDL": pdl}
     strides = (*_strides(bias), *_strides(residual))
-    late = {"launch_pdl": True} if pdl else {}
+    late = {**as_written(arch), **({"launch_pdl": True} if pdl else {})}
     shape = {"CODE": layout.code, "VECTORS": layout.quants + layout.high, "SCALES": layout.scales, "TAIL": layout.tail, "SCALE": layout.scale,
              "GROUP": layout.group, "SHIFT": layout.shift, "RECORD": layout.record, "DOT": dot, "W": wide, "STRANDS": strands,
              "SPLITS": config.splits, "EARLY": pdl and constant_w}  # fmt: skip

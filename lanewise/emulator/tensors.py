@@ -1,0 +1,97 @@
+"""Launches of Triton kernels run by the emulator on the memory of CPU tensors, so that whoever calls a kernel needs to know nothing of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from lanewise.arch import Arch
+from lanewise.emulator.launch import Ran, launch
+from lanewise.emulator.memory import Buffer, at_address
+from lanewise.isa.code_object import CodeObject, code_object
+from lanewise.isa.launches import Launch, taken
+
+__all__ = ["running"]
+
+_ALIGNED = 256
+_INTEGERS = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+             "i1": np.int8, "u1": np.uint8}  # fmt: skip
+_FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+_CODES: dict[str, CodeObject] = {}
+
+
+@contextmanager
+def running(row: Arch, *, changed: Callable[[Launch], CodeObject] | None = None, **options: Any) -> Iterator[list[Ran]]:
+    """Every Triton launch inside the block is compiled for a target and run on its tensors' own memory; what each did is noted in order.
+
+    changed: another code object for a launch, such as one with a fault in it; options: of `launch`
+
+    >>> from lanewise.arch import parse
+    >>> from lanewise.kernels.gpu.skinny import skinny
+    >>> x, w = torch.ones(1, 256, dtype=torch.float16), torch.ones(32, 256, dtype=torch.float16)
+    >>> with running(parse("gfx1100")) as ran:
+    ...     y = skinny(x, w, arch=parse("gfx1100"))
+    >>> y[0, :3].tolist(), len(ran)
+    ([256.0, 256.0, 256.0], 1)
+    """
+    ran: list[Ran] = []
+
+    def run(one: Launch) -> None:
+        code = changed(one) if changed else _code(one)
+        ran.append(launch(code, one.grid, _arguments(one), **options))
+
+    with taken(row, run):
+        yield ran
+
+
+def _code(one: Launch) -> CodeObject:
+    key = f"{one.row} {one.compiled.hash}"
+    if key not in _CODES:
+        _CODES[key] = code_object(one.text, one.binary, one.row, shared=one.shared, warps=one.warps)
+    return _CODES[key]
+
+
+def _arguments(one: Launch) -> dict[str, Any]:
+    """Tensors as buffers, those whose memory overlaps as one; numbers as the kernel's types."""
+    spans = {name: _span(value) for name, value in one.arguments.items() if isinstance(value, torch.Tensor)}
+    buffers = _buffers(spans)
+    signature = one.compiled.src.signature
+    found: dict[str, Any] = {}
+    for name, value in one.arguments.items():
+        if name in spans:
+            buffer, begin = next((buffer, begin) for begin, end, buffer in buffers if begin <= spans[name][0] <= spans[name][1] <= end)
+            found[name] = (buffer, spans[name][0] - begin)
+        else:
+            kind = {**_INTEGERS, **_FLOATS}[signature[name]]
+            found[name] = kind(value)
+    return found
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Addresses of the first byte of a tensor's first element, and behind its last one's."""
+    begin = tensor.data_ptr()
+    if not tensor.numel():
+        return begin, begin
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + (last + 1) * tensor.element_size()
+
+
+def _buffers(spans: dict[str, tuple[int, int]]) -> list[tuple[int, int, Buffer]]:
+    """(first byte, behind the last, buffer) of memory that arguments lie in; what overlaps is one.
+
+    What is the same memory goes by the first argument's name: launchers pass some tensor for what a kernel does not use.
+    """
+    merged: list[tuple[int, int, list[str]]] = []
+    for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
+        if merged and begin < merged[-1][1]:
+            first, last, names = merged[-1]
+            merged[-1] = (first, max(last, end), names if (begin, end) == (first, last) else [*names, name])
+        else:
+            merged.append((begin, end, [name]))
+    return [(begin, end, Buffer(" and ".join(names), _memory(begin, end - begin), aligned=begin % _ALIGNED)) for begin, end, names in merged]
+
+
+def _memory(address: int, size: int) -> Any:
+    return at_address(address, size) if size else np.zeros(0, np.uint8)
