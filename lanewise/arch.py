@@ -75,6 +75,11 @@ class Arch:
         return self.name == "gfx90a"
 
     @property
+    def negative_zero_is_nan(self) -> bool:
+        """Whether floats of 8 bits have one zero, no infinity and another bias: those of MI300 alone (AMD's CDNA3 ISA guide, "FP8 and BF8")."""
+        return self.name == "gfx942"
+
+    @property
     def emulated(self) -> bool:
         """Whether the proof runs the target's machine code; that of others stops at what the emulator does not know."""
         return self.name in _EMULATED

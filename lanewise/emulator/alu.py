@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,15 @@ from lanewise.emulator.fault import limit
 from lanewise.emulator.lanemoves import dpp, sub_dword
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import DOTS, HALVES, PACKED, WIDE, Operand, Read, Via, mixed, operand, packed, read
-from lanewise.emulator.registers import VCC, Array, Waves
+from lanewise.emulator.registers import MODE, SCALAR, VCC, Array, Waves
 from lanewise.emulator.step import Step, registers
 from lanewise.isa.assembly import Instruction
 
 __all__ = ["alu", "base"]
 
 Write = Callable[[Waves, Array, bool], None]
+_EIGHTHS = ("_fp8_f32", "_bf8_f32")  # what clamp is to others the mode is to these
+_SIXTEEN = (("f16",), ("f16x2",), ("f16hi",))  # results that can be too large for 16 bits
 
 
 def base(mnemonic: str) -> str:
@@ -30,33 +33,38 @@ def base(mnemonic: str) -> str:
     return re.sub(r"(_e32|_e64|_dpp|_sdwa)+$", "", mnemonic).replace("v_dual_", "v_")
 
 
-def alu(one: Instruction, op: Any, row: Arch) -> Step:
-    """op: a row of the table (name, dst, src, run)."""
+def alu(one: Instruction, op: Any, row: Arch, bounded: bool = False) -> Step:
+    """op: a row of the table (name, dst, src, run); bounded: whether somewhere the mode is changed that says what float16 does that overflows."""
     given = Modifiers(one)
     found = [operand(text) for text in one.operands]
+    if op.name.startswith("v_cmpx"):
+        op, found = _into_exec(op, found)
     shown = [kind for kind in op.dst if kind != "scc"]
     targets, sources = found[: len(shown)], found[len(shown) :]
-    if op.name.startswith("v_cmpx") and len(found) == len(op.src):
-        targets, sources = [operand("exec")], found
     sources = _completed(one, op, targets, sources, row)
     moved, written = dpp(one, given, row.wave) if _is_dpp(one) else (None, None)
     reads, half = _reads(one, op, sources, given, row, moved)
     run = op.run
-    if op.clamp is not None and given.flag("clamp"):
+    eighths = op.clamp is not None and op.name.endswith(_EIGHTHS)
+    if op.clamp is not None and not eighths and given.flag("clamp"):
         run = op.clamp
     if op.takes:
         run = partial(run, **{name: given.number(name) for name in op.takes})
     after = _finished(one, op, given)
+    bounded = bounded and (op.dst[:1] in _SIXTEEN or eighths)
+    to_exec = any(target.kind == "exec" for target in targets)
     writes = _writes(one, op, targets, given, row, half)
     given.done()
     touched = registers(targets) | registers(sources)
-    if len(writes) == 1 and written is None and after is None:
+    if len(writes) == 1 and written is None and after is None and not bounded:
         return Step(one, _single(run, reads, writes[0]), touched)
 
     def step(w: Waves) -> None:
         args = [one(w) for one in reads]
         results = run(*args)
         results = results if isinstance(results, tuple) else (results,)
+        if bounded:
+            results = (np.where(w.s[MODE] == 1, op.clamp(*args), results[0]) if eighths else _within(results[0], args, w.s[MODE]),)
         if after is not None:
             results = (after(results[0]), *results[1:])
         if written is None:
@@ -67,9 +75,29 @@ def alu(one: Instruction, op: Any, row: Arch) -> Step:
         w.exec, w.full = before & written(w), False
         for write, result in zip(writes, results, strict=True):
             write(w, result, False)
+        if to_exec:
+            before[...] = w.exec
+            full = w.full
         w.exec, w.full = before, full
 
-    return Step(one, step, touched)
+    return Step(one, step, touched | {SCALAR + MODE} if bounded else touched)
+
+
+def _into_exec(op: Any, found: list[Operand]) -> tuple[Any, list[Operand]]:
+    """A comparison into EXEC; what is older writes a mask as well."""
+    if len(found) == len(op.src):
+        return op, [operand("exec"), *found]
+    return replace(op, dst=("mask", "mask"), run=lambda *args: (op.run(*args),) * 2), [found[0], operand("exec"), *found[1:]]
+
+
+def _within(result: Any, args: list[Any], mode: Array) -> Any:
+    """Where the mode says so what overflows float16 is its largest number; what is infinite because a source was stays so."""
+    most = np.copysign(np.finfo(np.float16).max, result)
+    there = np.isinf(result) & (mode == 1)
+    for arg in args:
+        if isinstance(arg, list) or arg.dtype.kind == "f":
+            there = there & np.isfinite(arg)
+    return np.where(there, most, result)
 
 
 def _single(run: Callable[..., Any], reads: list[Read], write: Write) -> Callable[[Waves], None]:
@@ -143,16 +171,16 @@ def _reads(one: Instruction, op: Any, sources: list[Operand], given: Modifiers, 
             raise limit(one, f"op_sel of source {number}")
         if kind == "mix":
             half = low[number] if high[number] else None
-            made.append(mixed(one, source, half, bool(signs[0][number]) != source.negative, bool(signs[1][number]) or source.absolute))
+            made.append(mixed(one, source, half, bool(signs[0][number]) != source.negative, bool(signs[1][number]) or source.absolute, via))
         elif kind in PACKED or kind == "f32x2":
-            made.append(packed(one, source, kind, low[number], high[number], (bool(signs[0][number]), bool(signs[1][number]))))
+            made.append(packed(one, source, kind, low[number], high[number], (bool(signs[0][number]), bool(signs[1][number])), via))
         elif kind in DOTS:
             made.append(read(one, source, kind, signed=bool(signs[0][number]), via=via))
         else:
             if several and (signs[0][number] or signs[1][number]):
                 raise limit(one, f"sign of source {number}")
             made.append(read(one, source, kind, half=low[number] if kind in HALVES else 0, wave=row.wave, via=via))
-    return made, 0 if several else low[count]
+    return made, low[count]
 
 
 def _finished(one: Instruction, op: Any, given: Modifiers) -> Callable[[Array], Array] | None:
@@ -180,6 +208,8 @@ def _finished(one: Instruction, op: Any, given: Modifiers) -> Callable[[Array], 
 def _writes(one: Instruction, op: Any, targets: list[Operand], given: Modifiers, row: Arch, half: int) -> list[Write]:
     left, made = list(targets), list[Write]()
     keeps = row.keeps_half or op.keeps
+    if half and not any(kind in HALVES for kind in op.dst):
+        raise limit(one, "op_sel of the result")
     for kind in op.dst:
         if kind == "scc":
             made.append(_write_scc)
@@ -238,7 +268,8 @@ def _typed(value: Array, kind: str) -> Array:
 
 
 def _raw(value: Array, kind: str) -> Array:
-    return _typed(value, kind).view(np.uint32)
+    typed = _typed(value, kind)
+    return typed.view(np.uint16).astype(np.uint32) if kind in HALVES else typed.view(np.uint32)
 
 
 def _halves(value: Array) -> list[Array]:

@@ -7,12 +7,12 @@ from lanewise.arch import Arch
 from lanewise.emulator.alu import alu, base
 from lanewise.emulator.fault import limit
 from lanewise.emulator.flow import HARMLESS, Flow, Wait, flow, waits
-from lanewise.emulator.lds import lds
-from lanewise.emulator.matrix import matrix
+from lanewise.emulator.lds import lds, touches_lds
 from lanewise.emulator.operands import operand
+from lanewise.emulator.private import scratch, with_scratch
 from lanewise.emulator.registers import Waves
-from lanewise.emulator.scalar import constant_form, scalar
-from lanewise.emulator.smem import scalar_load, scratch
+from lanewise.emulator.scalar import changes_mode, constant_form, scalar
+from lanewise.emulator.smem import scalar_load
 from lanewise.emulator.special import SPECIAL, matrix_unit, special
 from lanewise.emulator.step import Step
 from lanewise.emulator.table import lookup
@@ -26,10 +26,27 @@ Code = tuple[Step | Flow | Wait, ...]
 
 def compiled(assembly: Assembly, row: Arch) -> Code:
     """One entry for each instruction, None never: raises EmulatorLimitError for what is not known."""
-    return tuple(_one(one, assembly.labels, row) for one in assembly.instructions)
+    bounded = any(changes_mode(one) for one in assembly.instructions)
+    code = tuple(_one(one, assembly.labels, row, bounded) for one in assembly.instructions)
+    _halves_together(code, assembly)
+    return code
 
 
-def _one(one: Instruction, labels: dict[str, int], row: Arch) -> Step | Flow | Wait:
+def _halves_together(code: Code, assembly: Assembly) -> None:
+    """Between the two halves of a barrier a wave may touch LDS while others are behind it or in front. Compilers print nothing there, and only where
+    nothing of LDS stands between them, nor a way in or out, a barrier is what the emulator makes of it: one place where all waves meet.
+    """
+    begun: Instruction | None = None
+    entered = set(assembly.labels.values())
+    for index, step in enumerate(code):
+        one = step.one
+        if begun is not None and (index in entered or touches_lds(one) or (isinstance(step, Flow) and step.kind != "wait")):
+            raise limit(one, f"split barrier with this between `{begun.text}` and its wait")
+        if isinstance(step, Flow):
+            begun = one if step.kind == "signal" else None
+
+
+def _one(one: Instruction, labels: dict[str, int], row: Arch, bounded: bool) -> Step | Flow | Wait:
     name = one.mnemonic
     if name in HARMLESS or name in CACHES:
         return Step(one, _nothing)
@@ -42,28 +59,30 @@ def _one(one: Instruction, labels: dict[str, int], row: Arch) -> Step | Flow | W
         return alu(replace(one, mnemonic=plain, operands=operands), lookup(plain, row), row)
     if name.startswith("ds_"):
         return lds(one, row)
-    if name.startswith(("buffer_", "global_", "flat_", "scratch_")):
-        return vector_memory(one, row, scratch)
+    if name.startswith("scratch_"):
+        return scratch(one, row)
+    if name.startswith(("buffer_", "global_", "flat_")):
+        return with_scratch(vector_memory(one, row), row)
     if one.pair is not None:
-        return _together(one, one.pair, row)
+        return _together(one, one.pair, row, bounded)
     plain = base(name)
     if plain in SPECIAL:
         return special(one, plain, row)
     if plain.startswith(("v_wmma_", "v_mfma_", "v_smfmac_", "v_swmmac_")):
-        return matrix_unit(one, matrix(plain, row), row)
+        return matrix_unit(one, plain, row)
     if not name.startswith("v_"):
         raise limit(one, f"instruction {name}")
-    return alu(one, lookup(plain, row), row)
+    return alu(one, lookup(plain, row), row, bounded)
 
 
 def _nothing(w: Waves) -> None:
     """What only costs time."""
 
 
-def _together(one: Instruction, other: Instruction, row: Arch) -> Step:
+def _together(one: Instruction, other: Instruction, row: Arch, bounded: bool) -> Step:
     """Two that read before either writes: where the second reads what the first writes, it is run first, or on what was there."""
-    first = alu(replace(one, pair=None), lookup(base(one.mnemonic), row), row)
-    second = alu(other, lookup(base(other.mnemonic), row), row)
+    first = alu(replace(one, pair=None), lookup(base(one.mnemonic), row), row, bounded)
+    second = alu(other, lookup(base(other.mnemonic), row), row, bounded)
     written = [_written(part) for part in (one, other)]
     touched = first.touched | second.touched
     if not written[0] & second.touched - written[1]:

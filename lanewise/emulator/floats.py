@@ -128,7 +128,7 @@ def bf16(x: Array) -> Array:
 
 def toward_zero16(x: Array) -> Array:
     """float32 to float16, cut off; what is too large is the largest number (AMD's ISA guides, V_CVT_PKRTZ_F16_F32)."""
-    near = x.astype(np.float16)
+    near = (x.astype(np.float32) * np.float32(1)).astype(np.float16)  # a signalling NaN becomes a quiet one
     beyond = np.abs(near.astype(np.float32)) > np.abs(x)
     return np.asarray(near.view(np.uint16) - beyond.astype(np.uint16)).view(np.float16)
 

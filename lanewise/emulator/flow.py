@@ -10,6 +10,7 @@ from lanewise.arch import Arch
 from lanewise.emulator.fault import limit
 from lanewise.emulator.operands import operand
 from lanewise.emulator.registers import VCC, Array, Waves
+from lanewise.emulator.step import registers
 from lanewise.isa.assembly import Instruction
 
 __all__ = ["HARMLESS", "Flow", "Wait", "flow", "waits"]
@@ -17,20 +18,25 @@ __all__ = ["HARMLESS", "Flow", "Wait", "flow", "waits"]
 # They change when something happens and not what, or what only an operating system sees.
 HARMLESS = frozenset(
     ("s_nop", "s_clause", "s_delay_alu", "s_setprio", "s_sleep", "s_code_end", "s_inst_prefetch", "s_set_inst_prefetch_distance", "s_icache_inv",
-     "s_dcache_inv", "s_dcache_wb", "s_wait_alu", "s_waitcnt_depctr", "s_wait_idle", "s_sethalt", "s_ttracedata", "s_nop_e32", "s_sendmsg",
+     "s_dcache_inv", "s_dcache_wb", "s_wait_alu", "s_waitcnt_depctr", "s_sethalt", "s_ttracedata", "s_nop_e32", "s_sendmsg",
      "s_wait_event", "s_wait_expcnt", "s_wait_samplecnt", "s_wait_bvhcnt", "s_singleuse_vdst", "v_nop")
 )  # fmt: skip
 _WAIT = re.compile(r"(vmcnt|lgkmcnt|expcnt|vscnt)\((\d+)\)$")
+_COUNTERS = ("vm", "lgkm", "vs", "load", "store", "ds", "km")
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """kind: "branch" (to `target` where `condition` holds, always without one), "barrier", "signal", "wait" (of a split barrier) or "end" """
+    """kind: "branch" (to `target` where `condition` holds, always without one), "barrier", "signal", "wait" (of a split barrier) or "end"
+
+    touched: registers that the condition reads, which no load may still be on its way to
+    """
 
     one: Instruction
     kind: str
     target: int = -1
     condition: Callable[[Waves], Array] | None = None
+    touched: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,8 @@ def flow(one: Instruction, labels: dict[str, int], row: Arch) -> Flow | None:
     if name == "s_branch" or condition is not None:
         if len(one.operands) != 1 or one.operands[0] not in labels:
             raise limit(one, "target of a branch")
-        return Flow(one, "branch", labels[one.operands[0]], condition)
+        touched = registers([operand("vcc")]) if "vcc" in name else frozenset[int]()
+        return Flow(one, "branch", labels[one.operands[0]], condition, touched)
     return None
 
 
@@ -88,6 +95,8 @@ def waits(one: Instruction, row: Arch) -> Wait | None:
             raise limit(one, "form of s_waitcnt")
         names = {"vmcnt": "vm", "lgkmcnt": "lgkm", "vscnt": "vs", "expcnt": "exp"}
         return Wait(one, tuple((names[item[1]], int(item[2])) for item in found if item))
+    if name == "s_wait_idle":
+        return Wait(one, tuple((counter, 0) for counter in _COUNTERS))
     if name == "s_waitcnt_vscnt" and one.operands[0] == "null":
         return Wait(one, (("vs", _number(one, one.operands[1])),))
     if single := re.fullmatch(r"s_wait_(load|store|ds|km)cnt", name):

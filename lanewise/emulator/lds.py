@@ -8,7 +8,7 @@ import numpy as np
 
 from lanewise.arch import Arch
 from lanewise.emulator.atomics import OPERATIONS, atomic
-from lanewise.emulator.fault import limit
+from lanewise.emulator.fault import FaultError, limit
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
 from lanewise.emulator.registers import Array, Waves
@@ -16,10 +16,13 @@ from lanewise.emulator.step import Step, registers
 from lanewise.emulator.widths import Access, access, narrowed, put
 from lanewise.isa.assembly import Instruction
 
-__all__ = ["lds", "swizzle_map"]
+__all__ = ["lds", "swizzle_map", "touches_lds"]
 
 _HALF = 32  # lanes that ds_swizzle moves among
 _TWO = re.compile(r"(load|store)_(?:2addr_(stride64_)?(b32|b64))$")
+
+_TURNED = re.compile(r"load_b64_tr_b(8|16)$")
+_ROW = 16
 
 
 def lds(one: Instruction, row: Arch) -> Step:
@@ -28,10 +31,14 @@ def lds(one: Instruction, row: Arch) -> Step:
     name = re.sub(r"^(read|write)", lambda found: {"read": "load", "write": "store"}[found[1]], name)
     name = re.sub(r"^(load|store)2(st64)?_", lambda found: f"{found[1]}_2addr_{'stride64_' if found[2] else ''}", name)
     given, found = Modifiers(one), [operand(text) for text in one.operands]
+    if any(part.kind != "v" for part in found):
+        raise limit(one, f"form of {one.mnemonic}")
     counter = ("ds",) if row.split_waits else ("lgkm",)
     if name in ("bpermute_b32", "permute_b32", "swizzle_b32"):
         run = _swizzle(one, found, given) if name == "swizzle_b32" else _permute(one, name, found, given)
         result = registers(found[:1])
+    elif turned := _TURNED.match(name):
+        run, result = _turned(one, found, given, int(turned[1])), registers(found[:1])
     elif two := _TWO.match(name):
         run, result = _two(found, given, two[1] == "load", 8 if two[3] == "b64" else 4, 64 if two[2] else 1)
     else:
@@ -44,6 +51,11 @@ def lds(one: Instruction, row: Arch) -> Step:
             run, result = _atomic(one, name, found, given)
     given.done()
     return Step(one, run, registers(found), counter, result)
+
+
+def touches_lds(one: Instruction) -> bool:
+    """Whether it reads or writes there, or may; some only use its way to move data between lanes."""
+    return one.mnemonic.startswith(("ds_", "flat_")) and not one.mnemonic.startswith(("ds_bpermute", "ds_permute", "ds_swizzle"))
 
 
 def _address(register: int, offset: int) -> Callable[[Waves], Array]:
@@ -60,6 +72,30 @@ def _load(one: Instruction, found: list[Operand], wanted: Access, given: Modifie
             if w.world.measure is not None:
                 w.world.measure.access(w.world.kernel, one, None, offset, wanted.width, None if w.full else w.exec, False)
             put(w, target.first, wanted, w.world.shared.load(w, offset, wanted.width))
+
+    return step
+
+
+def _turned(one: Instruction, found: list[Operand], given: Modifiers, size: int) -> Callable[[Waves], None]:
+    """Eight bytes a lane, transposed among sixteen: element j of lane i is element i % p of lane j * 16 / p + i / p, of p elements in a lane."""
+    target, lanes = found
+    at = _address(lanes.first, given.number("offset"))
+    each = 64 // size
+    lane, element = np.arange(_ROW)[:, None], np.arange(each)[None, :]
+    source = (element * (_ROW // each) + lane // each) * each + lane % each
+    dtype = np.uint16 if size == 16 else np.uint8
+
+    def step(w: Waves) -> None:
+        if not w.full and w.exec.any():
+            raise FaultError("transposes what lanes load, some of which are not active")
+        if w.full:
+            words = w.world.shared.load(w, at(w), 8)
+            if w.world.measure is not None:
+                w.world.measure.access(w.world.kernel, one, None, at(w), 8, None, False)
+            every = np.ascontiguousarray(np.stack(words, axis=-1)).view(dtype).reshape(-1, _ROW * each)
+            moved = np.ascontiguousarray(every[:, source]).view(np.uint32).reshape(*w.exec.shape, 2)
+            for number in range(2):
+                w.put(target.first + number, moved[..., number], False)
 
     return step
 

@@ -17,6 +17,8 @@ from lanewise.errors import KernelFaultError
 __all__ = ["Batch"]
 
 _RUNS, _WAITS, _ENDED = 0, 1, 2
+# Turns that waves which are furthest behind have before the others get theirs: what they wait for in a loop may be done by one of those.
+_PATIENCE = 1000
 Watch = Callable[[Step, Waves], None]
 
 
@@ -24,7 +26,7 @@ class Batch:
     """The waves of some workgroups, the first of every group, then the second of every one.
 
     numbers: [groups, 3], the workgroups' own; kernel: its name, for faults; begin: index of the first instruction
-    waits:   whether results of loads may only be touched behind their wait; most: instructions of a wave before it is said to run for ever
+    waits:   whether results of loads may only be touched behind their wait; most: branches backwards of a wave before it is said to run for ever
     watch:   is told of every instruction that has run
     """
 
@@ -40,10 +42,11 @@ class Batch:
         self.signalled = np.zeros(count, bool)
         self.waits = Waits(count) if waits else None
         self.counts = [0] * len(code)
-        self.turns = 0
+        self.turns, self.backwards = 0, np.zeros(count, np.int64)
 
     def run(self) -> None:
         """Until every wave has ended. Raises KernelFaultError."""
+        apart = 0  # turns since all that may run were at one place
         while True:
             able = self.state == _RUNS
             if not able.any():
@@ -54,9 +57,13 @@ class Batch:
             mine = np.flatnonzero(chosen.ravel())
             pcs = self.pc[mine]
             low = int(pcs.min())
-            behind = mine[pcs == low] if pcs.max() > low else mine
+            apart = apart + 1 if pcs.max() > low else 0
+            if apart > _PATIENCE:
+                places = np.unique(pcs)
+                low = int(places[apart % len(places)])
+            behind = mine[pcs == low] if apart else mine
             later = pcs[pcs > low]
-            stop = int(later.min()) if len(later) else -1
+            stop = int(later.min()) if len(later) else len(self.code) if apart else -1
             self._turn(behind, low, stop, most)
 
     def _turn(self, which: Array, pc: int, stop: int, most: int) -> None:
@@ -85,7 +92,7 @@ class Batch:
                 left -= 1
                 if isinstance(step, Step):
                     if waits is not None and waits.registers and not waits.registers.keys().isdisjoint(step.touched):
-                        waits.check(step, w)
+                        waits.check(step.touched, step, w)
                     step.run(w)
                     if waits is not None and step.counter:
                         waits.issue(step, w)
@@ -98,7 +105,10 @@ class Batch:
                             waits.wait(counter, number, w)
                     pc += 1
                 elif step.kind == "branch":
-                    self._count(count, pc)
+                    if step.target <= pc:
+                        self._back(which)
+                    if waits is not None and step.touched:
+                        waits.check(step.touched, None, w)
                     taken = None if step.condition is None else step.condition(w)
                     if taken is None or taken.all():
                         pc = step.target
@@ -116,10 +126,14 @@ class Batch:
             raise self._placed(fault, w, pc) from None
         self.pc[which] = pc
 
-    def _count(self, count: int, pc: int) -> None:
+    def _back(self, which: Array) -> None:
+        """Every loop has a branch backwards, so one without an end has too many."""
+        self.backwards[which] += 1
         self.turns += 1
-        if self.turns > self.most:
-            raise FaultError(f"has branched {self.most} times and not ended")
+        if self.turns > self.most and (many := self.backwards[which] > self.most).any():
+            raise FaultError(
+                f"has come to branches backwards {self.most} times and not ended (`branches` of a launch is how often it may)", int(many.argmax())
+            )
 
     def _placed(self, fault: FaultError, w: Waves, pc: int) -> KernelFaultError:
         wave = min(fault.wave, len(w.index) - 1)
@@ -130,7 +144,7 @@ class Batch:
     def _meet(self, step: Flow, w: Waves, which: Array, pc: int) -> None:
         """The end, or a barrier."""
         if step.kind == "end":
-            self.state[which] = _ENDED
+            self.state[which], self.pc[which] = _ENDED, pc
         elif step.kind == "signal":
             self._finished(w)
             self.signalled[which] = True
@@ -158,7 +172,8 @@ class Batch:
         if (waiting & ended).any():
             group = int((waiting & ended).argmax())
             late, gone = int((state[:, group] == _WAITS).argmax()), int((state[:, group] == _ENDED).argmax())
-            raise self._diverged(group, late, f"waits at a barrier that wave {gone} never reaches: it has ended")
+            there = self._line(int(places[gone, group]))
+            raise self._diverged(group, late, f"waits at a barrier that wave {gone} never reaches: it has ended at {there}")
         ready = (state == _WAITS).all(axis=0)
         if not ready.any():
             return
@@ -166,13 +181,16 @@ class Batch:
         if apart.any():
             group = int(apart.argmax())
             other = int((places[:, group] != places[0, group]).argmax())
-            where = self.code[int(places[other, group])].one
-            line = f"{where.source[0]}:{where.source[1]}" if where.source else f"instruction {where.index}"
-            raise self._diverged(group, 0, f"waits at another barrier than wave {other}, which is at {line}")
+            raise self._diverged(group, 0, f"waits at another barrier than wave {other}, which is at {self._line(int(places[other, group]))}")
         state[:, ready] = _RUNS
         places[:, ready] += 1
         self.signalled.reshape(self.slots, self.groups)[:, ready] = False
         self.w.world.shared.barrier(ready)
+
+    def _line(self, pc: int) -> str:
+        one = self.code[pc].one
+        where = f"pc {one.pc:#x}" if one.pc >= 0 else f"instruction {one.index}"
+        return f"{one.source[0]}:{one.source[1]} ({where})" if one.source else where
 
     def _diverged(self, group: int, slot: int, what: str) -> KernelFaultError:
         pc = int(self.pc.reshape(self.slots, self.groups)[slot, group])

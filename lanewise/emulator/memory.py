@@ -4,6 +4,7 @@ Addresses of 2^40 bytes belong to each buffer, which begins in their middle, so 
 """
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +12,18 @@ import numpy as np
 
 from lanewise.emulator.fault import FaultError
 from lanewise.emulator.registers import Array, fault, first
+from lanewise.errors import EmulatorLimitError, ShapeError
 
-__all__ = ["Buffer", "Bytes", "Memory", "at_address"]
+__all__ = ["Buffer", "Bytes", "Memory", "at_address", "called", "overlapping"]
 
 SHIFT = 40
 _MIDDLE = 1 << SHIFT - 1
 _ALIGNED = 256  # what a GPU's allocator gives
 _QUAD = np.dtype((np.void, 16))
+
+
+def _told(value: Any) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def at_address(address: int, size: int) -> Array:
@@ -76,10 +82,12 @@ class Bytes:
 class Buffer:
     """One allocation as a kernel sees it.
 
-    data:     uint8, contiguous. The kernel works on it where it is, or on a copy where it begins elsewhere than `aligned` says
+    data:     uint8 [size], contiguous. The kernel works on it where it is, or on a copy where it begins elsewhere than `aligned` says
     write:    whether the kernel may write to it
-    known:    bool per byte, whether anybody has written it; None: all of it
+    known:    bool [size], whether anybody has written a byte, kept up to date; None: all of it
     aligned:  where `data` lies behind a multiple of 256 bytes
+
+    Raises ShapeError for anything else.
     """
 
     name: str
@@ -91,42 +99,54 @@ class Buffer:
     bytes: Bytes = field(init=False)
     written: bool = field(default=False, init=False)
 
+    def __post_init__(self) -> None:
+        data, known = self.data, self.known
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raise ShapeError(f"{self.name}: a buffer's bytes are a contiguous array uint8 [size]; {_told(data)} was given")
+        if known is not None and (not isinstance(known, np.ndarray) or known.dtype != np.bool_ or known.shape != data.shape):
+            raise ShapeError(f"{self.name}: known is bool [{data.size}], one for each byte; {_told(known)} was given")
+        if self.write and data.size and not data.flags.writeable:
+            raise ShapeError(f"{self.name}: the array may only be read, and so may the buffer: write=False")
+        if not 0 <= self.aligned < _ALIGNED:
+            raise ShapeError(f"{self.name}: aligned is 0 to {_ALIGNED - 1} bytes; {self.aligned} was given")
+
     def check(self, index: Array, width: int, mask: Array | None, stores: bool) -> tuple[Array, int]:
         """The indices with harmless ones for lanes that do not take part, and their alignment. Raises FaultError for the first lane that is wrong."""
         if mask is not None:
             index = np.where(mask, index, index[first(mask)])
         if int(index.min()) < 0 or int(index.max()) > self.bytes.size - width:
             bad = (index < 0) | (index > self.bytes.size - width)
-            at = int(index[first(bad)])
-            verb = "writes" if stores else "reads"
-            raise fault(f"{verb} {width} bytes at offset {at} of {self.name}, which has {self.bytes.size} bytes", bad, buffer=self.name, offset=at)
+            raise self._wrong(index, width, bad, mask, stores, f"which has {self.bytes.size} bytes")
         if stores and not self.write:
-            everyone = np.ones(index.shape, bool) if mask is None else mask
-            at = int(index[first(everyone)])
-            raise fault(f"writes {width} bytes at offset {at} of {self.name}, which may only be read", everyone, buffer=self.name, offset=at)
-        low = (
-            int(np.bitwise_or.reduce(index, axis=None)) | self.bytes.shift
-            if not self.bytes.shift
-            else int(np.bitwise_or.reduce(index + self.bytes.shift, axis=None))
-        )
-        aligned = low & -low if low else 256
+            raise self._wrong(index, width, np.ones(index.shape, bool), mask, stores, "which may only be read")
+        low = int(np.bitwise_or.reduce(index + self.bytes.shift if self.bytes.shift else index, axis=None))
+        aligned = low & -low if low else _ALIGNED
         if aligned < min(width, 4):
             bad = (index + self.bytes.shift) % min(width, 4) != 0
-            at = int(index[first(bad)])
-            raise fault(f"{width} bytes at offset {at} of {self.name} are not aligned to {min(width, 4)}", bad, buffer=self.name, offset=at)
+            raise self._wrong(index, width, bad, mask, stores, f"which is not aligned to {min(width, 4)}")
         return index, aligned
+
+    def _wrong(self, index: Array, width: int, bad: Array, mask: Array | None, stores: bool, why: str) -> FaultError:
+        """The fault of the first active lane that is bad; lanes that are not active have the index of one that is."""
+        bad = bad if mask is None else bad & mask
+        at = int(index[first(bad)])
+        verb = "writes" if stores else "reads"
+        return fault(f"{verb} {width} bytes at offset {at} of {self.name}, {why}", bad, buffer=self.name, offset=at)
 
     def load(self, index: Array, width: int, mask: Array | None) -> list[Array]:
         """The words of `width` bytes at each index, which counts from the buffer's beginning."""
         index, aligned = self.check(index, width, mask, stores=False)
+        self.written_before(index, width, mask)
+        return self.bytes.gather(index, width, aligned)
+
+    def written_before(self, index: Array, width: int, mask: Array | None) -> None:
+        """Raises FaultError where an active lane asks for a byte that nobody has written; index: as `check` gives it."""
         if self.known is not None:
             unknown = ~self.known[index]
             for number in range(1, width):
                 unknown |= ~self.known[index + number]
             if unknown.any():
-                at = int(index[first(unknown)])
-                raise fault(f"reads {width} bytes at offset {at} of {self.name}, which nobody has written", unknown, buffer=self.name, offset=at)
-        return self.bytes.gather(index, width, aligned)
+                raise self._wrong(index, width, unknown, mask, False, "which nobody has written")
 
     def store(self, index: Array, width: int, values: list[Array], mask: Array | None) -> None:
         """Write words at each index."""
@@ -147,15 +167,18 @@ class Memory:
         self.buffers: list[Buffer] = []
 
     def add(self, buffer: Buffer) -> int:
-        """Give a buffer its address."""
+        """Give a buffer its address; one that is there already has it."""
+        if any(one is buffer for one in self.buffers):
+            return buffer.address
         self.buffers.append(buffer)
+        buffer.written = False
         shift, there = buffer.aligned % 16, buffer.data.ctypes.data % 16
         buffer.bytes = Bytes(buffer.data.size, shift, buffer.data if there == shift else None)
         if there != shift:
             buffer.bytes.data[...] = buffer.data
         buffer.address = (len(self.buffers) << SHIFT) + _MIDDLE + buffer.aligned % _ALIGNED
         if buffer.address >= 1 << 47:
-            raise FaultError(f"a launch with more than {len(self.buffers) - 1} buffers")
+            raise EmulatorLimitError(f"a launch has at most {len(self.buffers) - 1} buffers")
         return buffer.address
 
     def back(self) -> None:
@@ -188,6 +211,30 @@ class Memory:
             buffer = self.at(int(one) << SHIFT, lanes)
             found.append((buffer, (address - np.uint64(buffer.address)).view(np.int64), lanes))
         return found
+
+
+def overlapping(spans: Mapping[str, tuple[int, int]]) -> list[tuple[int, int, list[str]]]:
+    """Runs of memory in which things lie, and their names, from (first byte, behind the last) of each; what is empty lies alone."""
+    runs: list[tuple[int, int, list[str]]] = [(begin, end, [name]) for name, (begin, end) in spans.items() if begin == end]
+    last: tuple[int, int, list[str]] | None = None
+    for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
+        if begin == end:
+            continue
+        if last is not None and begin < last[1]:
+            last = runs[-1] = (last[0], max(last[1], end), [*last[2], name])
+        else:
+            last = (begin, end, [name])
+            runs.append(last)
+    return runs
+
+
+def called(names: list[str], spans: Mapping[str, tuple[int, int]]) -> str:
+    """What a run of memory goes by: of what is the very same memory the first name, since launchers pass some tensor for what a kernel does not use.
+
+    >>> called(["y", "bias", "tail"], {"y": (0, 8), "bias": (0, 8), "tail": (4, 8)})
+    'y and tail'
+    """
+    return " and ".join({spans[name]: name for name in reversed(names)}[span] for span in dict.fromkeys(spans[name] for name in names))
 
 
 def uniform(value: Array) -> Any:

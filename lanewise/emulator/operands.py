@@ -110,7 +110,7 @@ def constant(one: Instruction, source: Operand, kind: str) -> int:
     if isinstance(value, float):
         if kind in ("f64", "u64", "i64", "b64"):
             return _WIDE.get(source.text, struct.unpack("<Q", struct.pack("<d", value))[0])
-        if kind in ("f16", "u16", "i16", "f16x2", "u16x2", "i16x2"):
+        if kind in ("f16", "u16", "i16", "f16x2"):  # of packed integers a number is one of 32 bits (LLVM, getInlineEncodingV2I16)
             return int(np.float16(value).view(np.uint16))
         if kind in ("bf16", "bf16x2"):
             return int(np.float32(value).view(np.uint32)) >> 16
@@ -124,8 +124,8 @@ def constant(one: Instruction, source: Operand, kind: str) -> int:
     return value & 0xFFFFFFFF
 
 
-def words(one: Instruction, source: Operand) -> list[Read]:
-    """Every 32-bit word of a register operand or number, uint32."""
+def words(one: Instruction, source: Operand, kind: str = "u32") -> list[Read]:
+    """Every 32-bit word of a register operand or number, uint32. kind: what a number is of."""
     if source.kind == "v":
         return [_vector(source.first + number) for number in range(source.count)]
     if source.kind == "s":
@@ -133,7 +133,7 @@ def words(one: Instruction, source: Operand) -> list[Read]:
     if source.kind == "exec":
         return [_exec(source.first + number) for number in range(source.count)]
     if source.kind == "const":
-        value = np.full((1, 1), constant(one, source, "u32"), np.uint32)
+        value = np.full((1, 1), constant(one, source, kind) & 0xFFFFFFFF, np.uint32)
         return [lambda w: value]
     if source.kind == "scc":
         return [lambda w: w.scc.astype(np.uint32)]
@@ -186,7 +186,7 @@ def _bf16(value: Array, source: Operand) -> Array:
 def _plain(one: Instruction, source: Operand, kind: str, half: int, signed: bool, via: Via = None) -> Read:
     if source.kind == "const" and kind not in DOTS and via is None:
         return _fixed(one, source, kind, half)
-    parts = words(one, source)
+    parts = words(one, source, kind)
     if via is not None:
         parts = [via(part) for part in parts]
     if kind in WIDE:
@@ -248,15 +248,17 @@ def _small(word: Read, kind: str, signed: bool) -> Read:
     return nibbles
 
 
-def packed(one: Instruction, source: Operand, kind: str, low: int, high: int, negative: tuple[bool, bool]) -> Read:
-    """Two numbers in one: which half of the source each result takes, and whether with its sign changed."""
+def packed(one: Instruction, source: Operand, kind: str, low: int, high: int, negative: tuple[bool, bool], via: Via = None) -> Read:
+    """Two numbers in one: which half of the source each result takes, and whether with its sign changed. via: as of `read`"""
     if kind == "f32x2":
+        if via is not None:
+            raise limit(one, "lanes of other lanes here")
         return _two_floats(one, source, low, high, negative)
     element = PACKED[kind]
-    if source.kind in "vs" and (low, high) == (0, 1) and not (source.negative or any(negative)):  # as they lie
+    if source.kind in "vs" and (low, high) == (0, 1) and via is None and not (source.negative or any(negative)):  # as they lie
         (word,) = words(one, source)
         return lambda w: _pairs(word(w), _NUMPY[element])
-    halves = [_plain(one, source, element, which, True) for which in (low, high)]
+    halves = [_plain(one, source, element, which, True, via) for which in (low, high)]
     raw = constant(one, source, kind) if source.kind == "const" else 0
     if source.kind == "const":  # the number is one of 32 bits, whose upper half is mostly 0
         values = [np.full((1, 1), raw >> 16 * which & 0xFFFF, np.uint16).view(_NUMPY[element]) for which in (low, high)]
@@ -285,9 +287,9 @@ def _float(word: Read) -> Read:
     return lambda w: word(w).view(np.float32)
 
 
-def mixed(one: Instruction, source: Operand, half: int | None, negative: bool, absolute: bool) -> Read:
-    """A source of v_fma_mix: float32, or a half of float16 (half 0 or 1) widened."""
-    value = _plain(one, source, "f32" if half is None else "f16", half or 0, True)
+def mixed(one: Instruction, source: Operand, half: int | None, negative: bool, absolute: bool, via: Via = None) -> Read:
+    """A source of v_fma_mix: float32, or a half of float16 (half 0 or 1) widened. via: as of `read`"""
+    value = _plain(one, source, "f32" if half is None else "f16", half or 0, True, via)
     sign = Operand("const", "", negative=negative, absolute=absolute)
     return _around(one, sign, "f32", lambda w: value(w).astype(np.float32, copy=False))
 

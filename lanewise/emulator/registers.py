@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from lanewise.emulator.fault import FaultError
 
-__all__ = ["FLAT", "M0", "NULL", "SCALARS", "TTMP", "VCC", "Waves", "bits", "lanes_of"]
+__all__ = ["FLAT", "M0", "MODE", "NULL", "SCALARS", "TTMP", "VCC", "Waves", "bits", "lanes_of"]
 
 Array = NDArray[Any]
 # Where scalar registers that have names lie among the numbered ones; NULL reads as zero and is written in vain.
 VCC, FLAT, TTMP, M0, NULL, XNACK = 106, 102, 108, 124, 126, 104
+MODE = 127  # of the mode the one bit that a kernel may change: whether a float16 that overflows is the largest number
 SCALARS = 128
 POISON = 0x7FC0DEAD  # a NaN whose upper half is one too
 # Scalar registers' numbers in the set of those that wait for a load; vector registers have theirs, accumulation registers 512 more.
@@ -131,6 +132,6 @@ def first(mask: Array) -> tuple[int, int]:
 
 
 def fault(what: str, mask: Array, **more: Any) -> FaultError:
-    """A fault of the first lane of a mask."""
+    """A fault of the first lane of a mask; of [waves, 1], which is of no lane, the first wave's."""
     wave, lane = first(mask)
-    return FaultError(what, wave, lane, **more)
+    return FaultError(what, wave, lane if mask.shape[1] > 1 else None, **more)

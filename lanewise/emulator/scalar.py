@@ -9,11 +9,11 @@ import numpy as np
 from lanewise.arch import Arch
 from lanewise.emulator.fault import limit
 from lanewise.emulator.operands import Operand, operand, words
-from lanewise.emulator.registers import Array, Waves, bits
+from lanewise.emulator.registers import MODE, SCALAR, Array, Waves, bits
 from lanewise.emulator.step import Step, registers
 from lanewise.isa.assembly import Instruction
 
-__all__ = ["constant_form", "scalar"]
+__all__ = ["changes_mode", "constant_form", "scalar"]
 
 # (new EXEC) of (source, EXEC): SCC says whether any lane is left, the destination is the old EXEC, or with `wrexec` the new one.
 _SAVE: dict[str, Callable[[Array, Array], Array]] = {
@@ -32,6 +32,20 @@ _SAVE: dict[str, Callable[[Array, Array], Array]] = {
     "or_not0": lambda a, b: ~a | b,
     "or_not1": lambda a, b: a | ~b,
 }
+
+# "FP16_OVFL", the one bit of the mode that is not fixed: Triton sets it around conversions to 8 bits.
+_MODE = re.compile(r"s_setreg_imm32_b32 hwreg\(HW_REG_(?:WAVE_)?MODE, 23, 1\), ([01])$")
+
+
+def changes_mode(one: Instruction) -> bool:
+    return bool(_MODE.match(one.text))
+
+
+def _bound(one: Instruction, value: int) -> Step:
+    def step(w: Waves) -> None:
+        w.s[MODE][...] = value
+
+    return Step(one, step, frozenset([SCALAR + MODE]))
 
 
 def constant_form(one: Instruction) -> tuple[str, tuple[str, ...]]:
@@ -67,6 +81,8 @@ def scalar(one: Instruction, row: Arch) -> Step | None:
         head, _, size = name.partition(ending)
         if size and head.removeprefix("s_") in _SAVE:
             return _save(one, _SAVE[head.removeprefix("s_")], found, int(size), new, row)
+    if found_mode := _MODE.match(one.text):
+        return _bound(one, int(found_mode[1], 0))
     if name in ("s_getreg_b32", "s_setreg_b32", "s_setreg_imm32_b32"):
         raise limit(one, "hardware register")
     if name in ("s_denorm_mode", "s_round_mode"):

@@ -1,7 +1,7 @@
 """LDS of some workgroups: bounds, alignment and written bytes as of memory, and who touched a byte since the last barrier.
 
 A race is two waves at one byte between two barriers of which one writes. Waves that write the same value are none: Triton lets lanes that hold the
-same element store it each.
+same element store it each. Nor are two atomics; an atomic and an access that is none are.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from lanewise.emulator.registers import POISON, Array, Waves, fault, first
 
 __all__ = ["Shared"]
 
-_MANY = 255  # read by several waves
+_MANY = 255  # read, or changed by atomics, by several waves
 _EACH = np.uint32(0x01010101)  # a byte's mark, four times
 
 
@@ -27,6 +27,7 @@ class Shared:
         self.races = waves > 1
         count = self.room * groups if self.races else 0
         self.writer, self.reader = np.zeros(count, np.uint8), np.zeros(count, np.uint8)
+        self.changer: Array | None = None  # by atomics, as soon as there is one
         self.writers, self.readers = self.writer.view(np.uint32), self.reader.view(np.uint32)  # the same, four bytes at a time
 
     def barrier(self, groups: Array) -> None:
@@ -34,6 +35,8 @@ class Shared:
         if self.races and self.room:
             self.writer.reshape(-1, self.room)[groups] = 0
             self.reader.reshape(-1, self.room)[groups] = 0
+            if self.changer is not None:
+                self.changer.reshape(-1, self.room)[groups] = 0
 
     def _index(self, w: Waves, offset: Array, width: int, stores: bool, mask: Array | None) -> tuple[Array, int]:
         """Indices into all groups' bytes for int64 byte offsets, with harmless ones for lanes that do not take part; and their alignment."""
@@ -44,17 +47,21 @@ class Shared:
             offset = np.where(mask, offset, offset[one])
         if int(offset.max()) > self.size - width or int(offset.min()) < 0:
             bad = (offset > self.size - width) | (offset < 0)
-            at = int(offset[first(bad)])
-            verb = "writes" if stores else "reads"
-            raise fault(f"{verb} {width} bytes at offset {at} of LDS, of which there are {self.size} bytes", bad, buffer="LDS", offset=at)
+            raise self._wrong(offset, width, bad, mask, stores, f"of which there are {self.size} bytes")
         low = int(np.bitwise_or.reduce(offset, axis=None))
         aligned = low & -low if low else 16
         if aligned < min(width, 4):
-            bad = offset % min(width, 4) != 0
-            at = int(offset[first(bad)])
-            raise fault(f"{width} bytes at offset {at} of LDS are not aligned to {min(width, 4)}", bad, buffer="LDS", offset=at)
+            raise self._wrong(offset, width, offset % min(width, 4) != 0, mask, stores, f"which is not aligned to {min(width, 4)}")
         index = offset + (w.group * self.room)[:, None]
         return index if mask is None else np.where(mask, index, index[one]), aligned
+
+    @staticmethod
+    def _wrong(offset: Array, width: int, bad: Array, mask: Array | None, stores: bool, why: str) -> FaultError:
+        """The fault of the first active lane that is bad; lanes that are not active have the offset of one that is."""
+        bad = bad if mask is None else bad & mask
+        at = int(offset[first(bad)])
+        verb = "writes" if stores else "reads"
+        return fault(f"{verb} {width} bytes at offset {at} of LDS, {why}", bad, buffer="LDS", offset=at)
 
     def load(self, w: Waves, offset: Array, width: int) -> list[Array]:
         """The words of `width` bytes at each byte offset [waves, lanes]."""
@@ -74,8 +81,7 @@ class Shared:
         for number in range(0, width, step):
             there = known.take((index + number) // step) == whole
             if not there.all():
-                at = int(index[first(~there)]) % self.room + number
-                raise fault(f"reads {width} bytes at offset {at} of LDS, which nobody has written", ~there, buffer="LDS", offset=at)
+                raise self._wrong(index % self.room, width, ~there, mask, False, "which nobody has written")
 
     def store(self, w: Waves, offset: Array, width: int, words: list[Array]) -> None:
         """Write words at each byte offset."""
@@ -103,10 +109,41 @@ class Shared:
         index, aligned = self._index(w, offset, width, True, mask)
         if self.known is not None:
             self._written(index, width, aligned, mask)
+        if self.races:
+            self._changes(w, index, width, mask)
         return index
+
+    def _changes(self, w: Waves, index: Array, width: int, mask: Array | None) -> None:
+        """Atomics: races with whoever reads or writes without one."""
+        chosen, mine = self._flat(w, index, mask)
+        if self.changer is None:
+            self.changer = np.zeros_like(self.writer)
+        for number in range(width):
+            at = chosen + number
+            for marks, words_of in ((self.writer, "changes a byte that {} has written"), (self.reader, "changes a byte that {} reads")):
+                mark = marks.take(at)
+                bad = (mark != 0) & (mark != mine)
+                if bad.any():
+                    raise self._race(bad, index + number, mark, words_of, mask)
+            before = self.changer.take(at)
+            self.changer[at] = mark = np.where((before == 0) | (before == mine), mine, _MANY)
+            others = self.changer.take(at) != mark
+            if others.any():
+                self.changer[at[others]] = _MANY
+
+    def _changed(self, chosen: Array, mine: Array, index: Array, width: int, mask: Array | None, verb: str) -> None:
+        """Plain accesses to what another wave's atomics change."""
+        if self.changer is None:
+            return
+        for number in range(width):
+            mark = self.changer.take(chosen + number)
+            bad = (mark != 0) & (mark != mine)
+            if bad.any():
+                raise self._race(bad, index + number, mark, verb + " a byte that {} changes by an atomic", mask)
 
     def _reads(self, w: Waves, index: Array, width: int, mask: Array | None) -> None:
         chosen, mine = self._flat(w, index, mask)
+        self._changed(chosen, mine, index, width, mask, "reads")
         for first_byte in range(0, width, 4):
             if width < 4 or not self._reads_word((chosen + first_byte) >> 2, mine * _EACH):
                 self._reads_bytes(chosen, mine, index, range(first_byte, min(width, first_byte + 4)), mask)
@@ -132,7 +169,7 @@ class Shared:
             writer, reader = self.writer.take(at), self.reader.take(at)
             bad = (writer != 0) & (writer != mine)
             if bad.any():
-                raise self._race(bad, index + number, writer, "reads a byte that wave {} has written", mask)
+                raise self._race(bad, index + number, writer, "reads a byte that {} has written", mask)
             self.reader[at] = mark = np.where((reader == 0) | (reader == mine), mine, _MANY)
             others = self.reader.take(at) != mark
             if others.any():
@@ -145,6 +182,7 @@ class Shared:
 
     def _writes(self, w: Waves, index: Array, width: int, chosen: Array, words: list[Array], mask: Array | None) -> None:
         _, mine = self._flat(w, index, mask)
+        self._changed(chosen, mine, index, width, mask, "writes")
         for first_byte in range(0, width, 4):
             if width < 4 or not self._writes_word((chosen + first_byte) >> 2, mine * _EACH, words[first_byte // 4]):
                 self._writes_bytes(chosen, mine, index, words, range(first_byte, min(width, first_byte + 4)), mask)
@@ -164,7 +202,7 @@ class Shared:
             at = chosen + number
             value = (words[number // 4] >> np.uint32(8 * (number % 4))).astype(np.uint8)
             changed = self.bytes.data.take(at) != value
-            for marks, words_of in ((self.writer, "writes a byte that wave {} has written too"), (self.reader, "writes a byte that wave {} reads")):
+            for marks, words_of in ((self.writer, "writes a byte that {} has written too"), (self.reader, "writes a byte that {} reads")):
                 mark = marks.take(at)
                 bad = (mark != 0) & (mark != mine) & changed
                 if bad.any():
@@ -181,12 +219,12 @@ class Shared:
             writer = self.writer.take(chosen + number)
             bad = (self.bytes.data.take(chosen + number) != value) & (writer != mine)
             if bad.any():
-                raise self._race(bad, index + number, writer, "writes a byte that wave {} has written too", mask)
+                raise self._race(bad, index + number, writer, "writes a byte that {} has written too", mask)
 
     def _race(self, flat: Array, index: Array, marks: Array, what: str, mask: Array | None) -> FaultError:
         """flat, marks: of active lanes."""
         bad = np.zeros(index.shape, bool)
         bad[np.ones(index.shape, bool) if mask is None else mask] = flat
         offset, mark = int(index[first(bad)]) % self.room, int(marks[int(flat.argmax())])
-        words = what.format("another" if mark == _MANY else mark - 1) + " since the last barrier"
+        words = what.format("another wave" if mark == _MANY else f"wave {mark - 1}") + " since the last barrier"
         return fault(f"race in LDS at offset {offset}: {words}", bad, buffer="LDS", offset=offset)

@@ -1,20 +1,17 @@
-"""Scalar loads and a lane's own memory."""
-
-from collections.abc import Callable
+"""Scalar loads."""
 
 import numpy as np
 
 from lanewise.arch import Arch
 from lanewise.emulator.fault import FaultError, limit
 from lanewise.emulator.modifiers import Modifiers
-from lanewise.emulator.operands import Operand, operand, words
-from lanewise.emulator.registers import Array, Waves, fault
+from lanewise.emulator.operands import operand, words
+from lanewise.emulator.registers import Array, Waves
 from lanewise.emulator.step import Step, registers
-from lanewise.emulator.vmem import counters
-from lanewise.emulator.widths import Access, access, narrowed, put
+from lanewise.emulator.widths import Access, access
 from lanewise.isa.assembly import Instruction
 
-__all__ = ["scalar_load", "scratch"]
+__all__ = ["scalar_load"]
 
 
 def scalar_load(one: Instruction, row: Arch) -> Step:
@@ -64,62 +61,3 @@ def _widened(word: Array, wanted: Access) -> Array:
 
 def _some(w: Waves, register: int, word: Array, mask: Array | None) -> None:
     w.put_scalar(register, word if mask is None else np.where(mask, word, w.s[register]))
-
-
-def scratch(one: Instruction, verb: str, wanted: Access, found: list[Operand], given: Modifiers, row: Arch) -> Step:
-    """scratch_load and scratch_store: an offset in the lane's own memory, from a vector register, a scalar one, both or none."""
-    fixed = given.number("offset")
-    given.done()
-    if len(found) != 3:
-        raise limit(one, "form of scratch address")
-    value, lanes, scalar = found if verb == "load" else (found[1], found[0], found[2])
-    reads = [words(one, part)[0] for part in (lanes, scalar) if part.kind != "off"]
-
-    def offset(w: Waves) -> Array:
-        total = np.full(w.exec.shape, fixed, np.int64)
-        for part in reads:
-            total += part(w)
-        return total
-
-    return _own(one, verb, wanted, value, offset, registers(found), counters(row, "scratch", verb))
-
-
-def swizzled(one: Instruction, verb: str, wanted: Access, found: list[Operand], given: Modifiers, row: Arch) -> Step:
-    """A buffer instruction by the descriptor that the driver sets up for scratch, where that is how targets reach it."""
-    value, lanes, _, scalar = found
-    offen, fixed = given.flag("offen"), given.number("offset")
-    given.done()
-    reads = [words(one, part)[0] for part in ([lanes] if offen else []) + [scalar]]
-
-    def offset(w: Waves) -> Array:
-        total = np.full(w.exec.shape, fixed, np.int64)
-        for part in reads:
-            total += part(w)
-        return total
-
-    return _own(one, verb, wanted, value, offset, registers(found), counters(row, "buffer", verb))
-
-
-def _own(
-    one: Instruction, verb: str, wanted: Access, value: Operand, offset: Callable[[Waves], Array],
-    touched: frozenset[int], counter: tuple[str, ...],
-) -> Step:  # fmt: skip
-    loads, width = verb == "load", wanted.width
-
-    def step(w: Waves) -> None:
-        if not w.exec.any():
-            return
-        size = w.world.scratch_size
-        at = offset(w)
-        bad = w.exec & ((at < 0) | (at > size - width))
-        if bad.any() or w.world.scratch is None:
-            first = int(at[np.unravel_index(int(bad.argmax()), bad.shape)])
-            raise fault(f"{width} bytes at offset {first} of scratch, of which a lane has {size} bytes", bad, buffer="scratch", offset=first)
-        index = np.where(w.exec, at, 0) + (w.index[:, None] * w.lanes + np.arange(w.lanes)) * size
-        if loads:
-            put(w, value.first, wanted, w.world.scratch.gather(index, width, 4 if width >= 4 else width))
-        else:
-            every = narrowed(w, value.first, wanted)
-            w.world.scratch.scatter(index[w.exec], width, [word[w.exec] for word in every])
-
-    return Step(one, step, touched, counter, registers([value]) if loads else frozenset())

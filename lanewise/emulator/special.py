@@ -7,6 +7,7 @@ import numpy as np
 
 from lanewise.arch import Arch
 from lanewise.emulator.fault import limit
+from lanewise.emulator.matrix import matrix
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
 from lanewise.emulator.registers import Array, Waves
@@ -15,30 +16,45 @@ from lanewise.isa.assembly import Instruction
 
 __all__ = ["SPECIAL", "matrix_unit", "special"]
 
-_ROW = 16
+_ROW, _HALF = 16, 32
 Run = Callable[[Waves], None]
+
+_ONE, _TWO = {0: "v"}, {0: "v", 1: "v"}
+# Operands that have to be vector or scalar registers.
+_ONLY = {
+    "v_readlane_b32": {0: "s", 1: "v"},
+    "v_readfirstlane_b32": {0: "s"},
+    **dict.fromkeys([f"v_{name}_b32" for name in ("permlane16", "permlanex16", "permlane64", "permlane16_swap", "permlane32_swap", "swap")], _TWO),
+    **dict.fromkeys(
+        [f"v_{name}_b32" for name in ("writelane", "accvgpr_read", "accvgpr_write", "accvgpr_mov", "mbcnt_lo_u32", "mbcnt_hi_u32")], _ONE
+    ),
+}
 
 
 def special(one: Instruction, name: str, row: Arch) -> Step:
     """One of SPECIAL."""
     given, found = Modifiers(one), [operand(text) for text in one.operands]
+    if any(found[at].kind != kind for at, kind in _ONLY.get(name, {}).items()):
+        raise limit(one, f"form of {name}")
     run = SPECIAL[name](one, found, given)
     given.done()
     return Step(one, run, registers(found))
 
 
-def matrix_unit(one: Instruction, multiply: Callable[..., Array], row: Arch) -> Step:
-    """multiply: (a, b, c) -> d, registers uint32 [registers, waves, lanes]. Lanes need not be active."""
+def matrix_unit(one: Instruction, name: str, row: Arch) -> Step:
+    """A product of matrices. Lanes need not be active."""
     given, found = Modifiers(one), [operand(text) for text in one.operands]
     signs = [given.bits(name, 0, 3) for name in ("neg_lo", "neg_hi")]
-    options = {name: given.number(name) for name in ("cbsz", "abid", "blgp", "op_sel") if name in given}
+    multiply = matrix(name, row, (given.number("cbsz"), given.number("blgp")))
+    if given.number("abid"):
+        raise limit(one, "modifier abid")
     given.done()
-    if any(options.values()):
-        raise limit(one, f"modifier {options}")
     target, *sources = found
     reads = [words(one, source) for source in sources]
     counts = [source.count for source in sources]
     if sources[2].kind == "const":
+        if sources[2].value and "_f64_" in name:
+            raise limit(one, f"constant {sources[2].text} of 64 bits here")
         counts[2] = target.count
     more: dict[str, Any] = {}
     if any(any(sign) for sign in signs):
@@ -117,7 +133,12 @@ def _permlane16(other_row: bool) -> Callable[..., Run]:
 
 def _permlane64(one: Instruction, found: list[Operand], given: Modifiers) -> Run:
     target, value = found
-    return lambda w: w.put(target.first, np.roll(w.v[value.first], 32, axis=1) if w.lanes == 64 else w.v[value.first], False)
+
+    def step(w: Waves) -> None:
+        if w.lanes > _HALF:  # of 32 lanes it does nothing (AMD's RDNA3 ISA guide)
+            w.put(target.first, np.roll(w.v[value.first], _HALF, axis=1), False)
+
+    return step
 
 
 def _swap_rows(size: int) -> Callable[..., Run]:

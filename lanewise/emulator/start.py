@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from lanewise.emulator.operands import ACCUMULATORS
-from lanewise.emulator.registers import NULL, POISON, SCALAR, SCALARS, TTMP, VCC, Array, Waves
+from lanewise.emulator.private import SWIZZLED
+from lanewise.emulator.registers import MODE, NULL, POISON, SCALAR, SCALARS, TTMP, VCC, Array, Waves
 from lanewise.emulator.world import World
 from lanewise.errors import EmulatorLimitError
 from lanewise.isa.code_object import CodeObject, Descriptor
@@ -21,10 +22,9 @@ _USER = (
 )  # fmt: skip
 _GIVEN = ("private buffer", "arguments", "flat scratch", "scratch size")  # those that the emulator has something for
 _ROUNDS_TO_NEAREST_KEEPS_DENORMALS = 0xF0
+_BOUNDED = 1 << 26  # FP16_OVFL in rsrc1
 _PRELOADED_ENTRY = 256  # bytes behind the entry of drivers that know nothing of preloading
-_SWIZZLED = 1 << 31
 _MOST_GIVEN = 40  # scalar registers that driver and hardware fill
-SCRATCH_AT = 1 << 47  # where a descriptor for lanes' own memory points to: no buffer lies there
 
 
 def entry(code: CodeObject, preload: bool) -> int:
@@ -58,6 +58,8 @@ def begun(code: CodeObject, groups: Array, arguments: int, segment: bytes, world
     descriptor, row = code.descriptor, code.row
     if descriptor.float_mode != _ROUNDS_TO_NEAREST_KEEPS_DENORMALS:
         raise EmulatorLimitError(f"{code.kernel}: float mode {descriptor.float_mode:#x}; the emulator rounds to nearest and keeps denormals (0xf0)")
+    if descriptor.rsrc1 & _BOUNDED:
+        raise EmulatorLimitError(f"{code.kernel}: its mode has float16 end at the largest number; the emulator begins without")
     if descriptor.wave != row.wave:
         raise EmulatorLimitError(f"{code.kernel}: waves of {descriptor.wave} lanes; the emulator has {row.wave} for {row}")
     count = len(groups) * code.warps
@@ -68,6 +70,8 @@ def begun(code: CodeObject, groups: Array, arguments: int, segment: bytes, world
     held = named | {SCALAR + one for one in (VCC, VCC + 1, NULL, *range(TTMP, TTMP + 16), *range(_MOST_GIVEN))}
     s: list[Any] = [np.full((count, 1), POISON, np.uint32) if SCALAR + one in held else None for one in range(SCALARS)]
     w = Waves(v, s, np.zeros((count, 1), bool), np.ones(shape, bool), np.arange(count), number, wave, world, whole=True)
+    if s[MODE] is not None:
+        s[MODE][...] = 0
     w.v[0][...] = wave[:, None] * row.wave + np.arange(row.wave)
     for register in range(1, 0 if row.packed_ids else 1 + descriptor.workitem_ids):
         w.v[register][...] = 0
@@ -92,7 +96,7 @@ def _driver(w: Waves, descriptor: Descriptor, arguments: int, segment: bytes, pr
     places, behind = user_registers(descriptor)
     words = {
         "arguments": (arguments & 0xFFFFFFFF, arguments >> 32),
-        "private buffer": (SCRATCH_AT & 0xFFFFFFFF, SCRATCH_AT >> 32 | _SWIZZLED, 0xFFFFFFFF, 0),
+        "private buffer": SWIZZLED,
         "flat scratch": (0, 0),
         "scratch size": (descriptor.scratch,),
     }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lanewise.arch import Arch
 from lanewise.emulator.op import Op
 from lanewise.emulator.table_compare import COMPARISONS
-from lanewise.emulator.table_convert import CONVERSIONS
+from lanewise.emulator.table_convert import CONVERSIONS, eighth_conversions
 from lanewise.emulator.table_float import FLOATS
 from lanewise.emulator.table_int import INTEGERS
 from lanewise.emulator.table_packed import PACKED_OPS, dot2_bf16_last
@@ -18,6 +18,7 @@ from lanewise.errors import EmulatorLimitError
 __all__ = ["OPS", "Op", "lookup"]
 
 OPS: dict[str, Op] = {**INTEGERS, **FLOATS, **COMPARISONS, **CONVERSIONS, **PACKED_OPS, **SCALARS}
+_OLDER = eighth_conversions(older=True)
 
 
 def lookup(name: str, row: Arch) -> Op:
@@ -32,4 +33,6 @@ def lookup(name: str, row: Arch) -> Op:
         raise EmulatorLimitError(f"instruction {name} of {row.name}: it is not in the emulator's table")
     if row.matrix == "mfma" and name in ("v_dot2_f32_bf16", "v_dot2c_f32_bf16"):
         return replace(found, run=dot2_bf16_last)
+    if row.negative_zero_is_nan and name in _OLDER:
+        return _OLDER[name]
     return found

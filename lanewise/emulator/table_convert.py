@@ -1,14 +1,17 @@
 """Conversions. A float becomes an integer by cutting, what is out of range the end of the range, NaN 0; the rest rounds to nearest even."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lanewise.emulator.eighths import from_eighths, pair_to_eighths
+from lanewise.emulator.fault import FaultError
 from lanewise.emulator.floats import bf16, bf16_bits, to_int, toward_zero16
 from lanewise.emulator.op import Op, alias, ops
 
-__all__ = ["CONVERSIONS"]
+__all__ = ["CONVERSIONS", "eighth_conversions"]
 
 Array = NDArray[Any]
 
@@ -61,8 +64,52 @@ def _table() -> dict[str, Op]:
     return found
 
 
+def _two(kind: str, older: bool) -> Any:
+    low, high = (from_eighths(kind, older, byte) for byte in range(2))
+    return lambda x: [low(x), high(x)]
+
+
+def _scaled(kind: str) -> Any:
+    """Times the power of two that a float32 has as its exponent."""
+    plain = _two(kind, False)
+
+    def run(x: Array, by: Array) -> list[Array]:
+        power = (by.view(np.uint32) >> np.uint32(23) & np.uint32(255)).astype(np.int32) - 127
+        return [np.ldexp(one.astype(np.float64), power).astype(np.float32) for one in plain(x)]
+
+    return run
+
+
+def _unscaled(kind: str, bounded: bool) -> Any:
+    """The guide does not say which way the scale goes: only that of one is taken."""
+    plain = pair_to_eighths(kind, False, bounded)
+
+    def run(a: Array, b: Array, scale: Array) -> Array:
+        if (scale.view(np.uint32) >> np.uint32(23) & np.uint32(255) != 127).any():
+            raise FaultError("converts with a scale other than one, which the emulator has not")
+        return plain(a, b)
+
+    return run
+
+
+def eighth_conversions(older: bool) -> dict[str, Op]:
+    """Of floats of 8 bits, of the standard kind or of MI300's. The result's other half stays."""
+    found: dict[str, Op] = {}
+    for kind in ("fp8", "bf8"):
+        found |= ops("f32x2", "u16", {f"v_cvt_pk_f32_{kind}": _two(kind, older)})
+        found |= ops("f32", "u32", {f"v_cvt_f32_{kind}": from_eighths(kind, older, 0)})
+        narrow = ops("u16", "f32 f32", {f"v_cvt_pk_{kind}_f32": pair_to_eighths(kind, older, bounded=False)})
+        found |= {name: replace(one, keeps=True, clamp=pair_to_eighths(kind, older, bounded=True)) for name, one in narrow.items()}
+    return found
+
+
 _ALL: dict[str, Op] = {
     **_table(),
+    **eighth_conversions(older=False),
+    **{name: replace(one, clamp=_unscaled(name[-7:-4], bounded=True)) for name, one in ops("u16", "f32 f32 f32", {
+        f"v_cvt_scalef32_pk_{kind}_f32": _unscaled(kind, bounded=False) for kind in ("fp8", "bf8")
+    }).items()},
+    **ops("f32x2", "u16 f32", {f"v_cvt_scalef32_pk_f32_{kind}": _scaled(kind) for kind in ("fp8", "bf8")}),
     **ops("f32", "u32", {f"v_cvt_f32_ubyte{number}": _byte(number) for number in range(4)}),
     **ops("f32", "u32", {"v_cvt_off_f32_i4": _offset_i4}),
     **ops("f32", "bf16", {"v_cvt_f32_bf16": bf16}),

@@ -9,6 +9,7 @@ from lanewise.emulator.divide import fixup, fmas, scale
 from lanewise.emulator.floats import approximate, fma16, fma32, fma64
 from lanewise.emulator.op import Op, alias, ops
 from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
+from lanewise.emulator.trig import turns
 
 __all__ = ["FLOATS"]
 
@@ -146,11 +147,13 @@ _F64 = {
     **_of("f64", fma64),
     **ops("f64", "f64", {"v_rcp_f64": lambda x: 1 / x, "v_rsq_f64": lambda x: 1 / np.sqrt(x), "v_sqrt_f64": np.sqrt}),
     **ops("f64", "f64 i32", {"v_ldexp_f64": _ldexp}),
+    **ops("f64", "f64 u32", {"v_trig_preop_f64": turns}),
     **ops("i32", "f64", {"v_frexp_exp_i32_f64": _exponent}),
     **ops("f64 mask", "f64 f64 f64", {"v_div_scale_f64": scale}),
     **ops("f64", "f64 f64 f64 mask", {"v_div_fmas_f64": fmas}),
 }
 _ALL = {**_F32, **_F16, **_F64}
 FLOATS: dict[str, Op] = {**_ALL, **alias(_ALL, {
+    **{f"v_s_{name}_{kind}": f"v_{name}_{kind}" for name in ("exp", "log", "rcp", "rsq", "sqrt") for kind in ("f32", "f16")},
     "v_madmk_f32": "v_mad_f32", "v_madak_f32": "v_mad_f32", "v_mul_dx9_zero_f32": "v_mul_legacy_f32",
 })}  # fmt: skip

@@ -110,7 +110,12 @@ _ALL: dict[str, Op] = {
         "v_pk_minimum_f16": nan_least,
         "v_pk_maximum_f16": nan_greatest,
     }),
-    **ops("f16x2", "f16x2 f16x2 f16x2", {"v_pk_fma_f16": fma16, "v_pk_fmac_f16": fma16}),
+    **ops("f16x2", "f16x2 f16x2 f16x2", {
+        "v_pk_fma_f16": fma16,
+        "v_pk_fmac_f16": fma16,
+        "v_pk_minimum3_f16": lambda a, b, c: nan_least(nan_least(a, b), c),
+        "v_pk_maximum3_f16": lambda a, b, c: nan_greatest(nan_greatest(a, b), c),
+    }),
     **ops("u16x2", "u16x2 u16x2", {
         "v_pk_add_u16": lambda a, b: a + b,
         "v_pk_sub_u16": lambda a, b: a - b,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.emulator.floats import fma32, to_int
+from lanewise.emulator.floats import fma16, fma32, to_int, toward_zero16, wide16
 from lanewise.emulator.op import Op, alias, ops
 from lanewise.emulator.order import greatest, least, nan_greatest, nan_least, number_greatest, number_least
 from lanewise.emulator.table_compare import COMPARISONS
@@ -90,6 +90,11 @@ def _shift_add(by: int) -> Any:
         return wide.astype(np.uint32), wide >> np.uint64(32) != 0
 
     return run
+
+
+def _pair_toward_zero(a: Array, b: Array) -> Array:
+    low, high = (toward_zero16(x).view(np.uint16).astype(np.uint32) for x in (a, b))
+    return low | high << np.uint32(16)
 
 
 def _high(a: Array, b: Array) -> Array:
@@ -200,6 +205,23 @@ _ALL: dict[str, Op] = {
         "s_maximum_f32": nan_greatest,
     }),
     **ops("f32", "f32 f32 f32", {"s_fmac_f32": fma32, "s_fmaak_f32": fma32, "s_fmamk_f32": fma32}),
+    **ops("f16", "f16 f16", {
+        "s_add_f16": lambda a, b: a + b,
+        "s_sub_f16": lambda a, b: a - b,
+        "s_mul_f16": lambda a, b: a * b,
+        "s_min_f16": least,
+        "s_max_f16": greatest,
+        "s_min_num_f16": number_least,
+        "s_max_num_f16": number_greatest,
+        "s_minimum_f16": nan_least,
+        "s_maximum_f16": nan_greatest,
+    }),
+    **ops("f16", "f16 f16 f16", {"s_fmac_f16": fma16}),
+    **ops("f16", "f16", {"s_floor_f16": np.floor, "s_ceil_f16": np.ceil, "s_trunc_f16": np.trunc, "s_rndne_f16": np.rint}),
+    **ops("f32", "f16", {"s_cvt_f32_f16": wide16}),
+    **ops("f32", "u32", {"s_cvt_hi_f32_f16": lambda a: wide16((a >> np.uint32(16)).astype(np.uint16).view(np.float16))}),
+    **ops("f16", "f32", {"s_cvt_f16_f32": lambda a: a.astype(np.float16)}),
+    **ops("u32", "f32 f32", {"s_cvt_pk_rtz_f16_f32": _pair_toward_zero}),
     **ops("f32", "f32", {"s_floor_f32": np.floor, "s_ceil_f32": np.ceil, "s_trunc_f32": np.trunc, "s_rndne_f32": np.rint}),
 }  # fmt: skip
 SCALARS: dict[str, Op] = {**_ALL, **alias(_ALL, {

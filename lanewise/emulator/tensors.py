@@ -9,7 +9,8 @@ import torch
 
 from lanewise.arch import Arch
 from lanewise.emulator.launch import Ran, launch
-from lanewise.emulator.memory import Buffer, at_address
+from lanewise.emulator.memory import Buffer, at_address, called, overlapping
+from lanewise.errors import EmulatorLimitError
 from lanewise.isa.code_object import CodeObject, code_object
 from lanewise.isa.launches import Launch, taken
 
@@ -18,7 +19,7 @@ __all__ = ["running"]
 _ALIGNED = 256
 _INTEGERS = {"i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
              "i1": np.int8, "u1": np.uint8}  # fmt: skip
-_FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+_KINDS = {**_INTEGERS, "fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
 _CODES: dict[str, CodeObject] = {}
 
 
@@ -56,15 +57,21 @@ def _code(one: Launch) -> CodeObject:
 def _arguments(one: Launch) -> dict[str, Any]:
     """Tensors as buffers, those whose memory overlaps as one; numbers as the kernel's types."""
     spans = {name: _span(value) for name, value in one.arguments.items() if isinstance(value, torch.Tensor)}
-    buffers = _buffers(spans)
+    places = {
+        name: (buffer, spans[name][0] - begin)
+        for begin, end, names in overlapping(spans)
+        for buffer in [Buffer(called(names, spans), _memory(begin, end - begin), aligned=begin % _ALIGNED)]
+        for name in names
+    }
     signature = one.compiled.src.signature
     found: dict[str, Any] = {}
     for name, value in one.arguments.items():
-        if name in spans:
-            buffer, begin = next((buffer, begin) for begin, end, buffer in buffers if begin <= spans[name][0] <= spans[name][1] <= end)
-            found[name] = (buffer, spans[name][0] - begin)
+        kind = _KINDS.get(signature[name]) if isinstance(signature[name], str) else None
+        if name in places:
+            found[name] = places[name]
+        elif kind is None:
+            raise EmulatorLimitError(f"{one.name}: {name} is passed as {signature[name]}, which the emulator has not")
         else:
-            kind = {**_INTEGERS, **_FLOATS}[signature[name]]
             found[name] = kind(value)
     return found
 
@@ -76,21 +83,6 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
         return begin, begin
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return begin, begin + (last + 1) * tensor.element_size()
-
-
-def _buffers(spans: dict[str, tuple[int, int]]) -> list[tuple[int, int, Buffer]]:
-    """(first byte, behind the last, buffer) of memory that arguments lie in; what overlaps is one.
-
-    What is the same memory goes by the first argument's name: launchers pass some tensor for what a kernel does not use.
-    """
-    merged: list[tuple[int, int, list[str]]] = []
-    for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
-        if merged and begin < merged[-1][1]:
-            first, last, names = merged[-1]
-            merged[-1] = (first, max(last, end), names if (begin, end) == (first, last) else [*names, name])
-        else:
-            merged.append((begin, end, [name]))
-    return [(begin, end, Buffer(" and ".join(names), _memory(begin, end - begin), aligned=begin % _ALIGNED)) for begin, end, names in merged]
 
 
 def _memory(address: int, size: int) -> Any:

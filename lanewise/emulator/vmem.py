@@ -1,4 +1,4 @@
-"""Vector memory: buffer, global, flat and scratch instructions, by one path from addresses to buffers."""
+"""Vector memory: buffer, global and flat instructions, by one path from addresses to buffers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,29 +7,29 @@ import numpy as np
 
 from lanewise.arch import Arch
 from lanewise.emulator.atomics import OPERATIONS, atomic
-from lanewise.emulator.fault import FaultError, limit
+from lanewise.emulator.fault import limit
 from lanewise.emulator.memory import Buffer, uniform
 from lanewise.emulator.modifiers import Modifiers
 from lanewise.emulator.operands import Operand, operand, words
-from lanewise.emulator.registers import Array, Waves, fault
+from lanewise.emulator.registers import Array, Waves, fault, first
 from lanewise.emulator.step import Step, registers
 from lanewise.emulator.widths import Access, access, narrowed, put
 from lanewise.isa.assembly import Instruction
 
-__all__ = ["CACHES", "vector_memory"]
+__all__ = ["CACHES", "HINTS", "counters", "vector_memory"]
 
 Spot = list[tuple[Buffer, Array, Array | None]]
 Find = Callable[[Waves, int], tuple[Spot, Array | None]]
 # They say which caches keep what, or wait for caches that the emulator does not have.
-_HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "scc", "th")
+HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "scc", "th")
 CACHES = frozenset(
     ("buffer_gl0_inv", "buffer_gl1_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol", "buffer_inv", "buffer_wbl2", "buffer_invl2", "global_inv",
      "global_wb", "global_wbinv")
 )  # fmt: skip
 
 
-def vector_memory(one: Instruction, row: Arch, scratch: Callable[[Instruction, str, Access, list[Operand], Modifiers, Arch], Step]) -> Step:
-    """A load, a store or an atomic. scratch: what makes those of a lane's own memory."""
+def vector_memory(one: Instruction, row: Arch) -> Step:
+    """A load, a store or an atomic."""
     family, _, rest = one.mnemonic.partition("_")
     verb, _, kind = rest.partition("_")
     given, found = Modifiers(one), [operand(text) for text in one.operands]
@@ -38,9 +38,7 @@ def vector_memory(one: Instruction, row: Arch, scratch: Callable[[Instruction, s
         return _atomic(one, family, kind, found, given, row)
     if verb not in ("load", "store") or wanted is None:
         raise limit(one, f"instruction {one.mnemonic}")
-    given.ignore(*_HINTS)
-    if family == "scratch":
-        return scratch(one, verb, wanted, found, given, row)
+    given.ignore(*HINTS)
     value, *address = found if verb == "load" or family == "buffer" else [found[1], found[0], *found[2:]]
     find = _FIND[family](one, address, given)
     given.done()
@@ -48,7 +46,7 @@ def vector_memory(one: Instruction, row: Arch, scratch: Callable[[Instruction, s
         raise limit(one, f"data in {value.text}")
     step = _load(one, value.first, wanted, find) if verb == "load" else _store(one, value.first, wanted, find)
     results = registers([value]) if verb == "load" else frozenset[int]()
-    return Step(one, step, registers(found), counters(row, family, verb), results)
+    return Step(one, step, registers(found), counters(row, family, verb), results, ordered=family != "flat")
 
 
 def counters(row: Arch, family: str, verb: str) -> tuple[str, ...]:
@@ -150,7 +148,7 @@ def _described(
 ) -> tuple[Spot, Array | None]:
     low, high, count, _ = described
     if high >> 16:
-        raise FaultError(f"the descriptor asks for a stride or for swizzling ({high >> 16:#x}), which the emulator does not have")
+        raise limit(one, f"stride or swizzling in a descriptor ({high >> 16:#x})")
     if more + width <= count and int(offset.max()) <= count - width - more:
         outside = None
     else:
@@ -163,7 +161,7 @@ def _described(
         mask = active
         if not active.any():
             return [], outside
-    buffer = w.world.memory.at(low | high << 32, w.exec)
+    buffer = w.world.memory.at(low | high << 32, w.exec if mask is None else mask)
     return [(buffer, np.add(offset, (low | high << 32) - buffer.address + more, dtype=np.int64), mask)], outside
 
 
@@ -207,11 +205,11 @@ _FIND = {"buffer": _buffer, "global": _global, "flat": _global}
 def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], given: Modifiers, row: Arch) -> Step:
     """With `glc` (`sc0`, `th:TH_ATOMIC_RETURN`) the old value is returned."""
     returns = given.flag("glc") or given.flag("sc0") or given.word("th") == "TH_ATOMIC_RETURN"
-    given.ignore(*_HINTS)
+    given.ignore(*HINTS)
     compares = kind.startswith("cmpswap")
     wide = kind.endswith(("64", "_x2"))
     entry = (np.uint64 if wide else np.uint32, lambda old, new: new) if compares else OPERATIONS.get(kind)
-    if entry is None or family == "scratch":
+    if entry is None:
         raise limit(one, f"instruction {one.mnemonic}")
     dtype, run = entry
     if family == "buffer":
@@ -236,8 +234,12 @@ def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], give
         for buffer, index, mask in spots:
             lanes = np.ones(w.exec.shape, bool) if mask is None else mask
             index, aligned = buffer.check(index, 4 * size, mask, stores=True)
+            buffer.written_before(index, 4 * size, mask)
             if aligned < 4 * size:
-                raise fault(f"an atomic of {4 * size} bytes in {buffer.name} is not aligned", lanes, buffer=buffer.name)
+                bad = lanes & ((index + buffer.bytes.shift) % (4 * size) != 0)
+                offset = int(index[first(bad)])
+                what = f"an atomic of {4 * size} bytes at offset {offset} of {buffer.name}, which is not aligned to them"
+                raise fault(what, bad, buffer=buffer.name, offset=offset)
             if w.world.measure is not None:
                 w.world.measure.access(w.world.kernel, one, buffer, index, 4 * size, mask, True)
             before = atomic(buffer.bytes, index, dtype, run, value(w, 0), value(w, size) if compares else None, lanes)
@@ -249,4 +251,4 @@ def _atomic(one: Instruction, family: str, kind: str, found: list[Operand], give
                 w.put(results[0].first + number, both[..., number], False)
 
     late = registers([Operand("v", "", one_result.first, size) for one_result in results])
-    return Step(one, step, registers(found), counters(row, family, "load" if returns else "store"), late)
+    return Step(one, step, registers(found), counters(row, family, "load" if returns else "store"), late, ordered=family != "flat")

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lanewise.emulator.fault import FaultError
+from lanewise.emulator.lds import touches_lds
+from lanewise.emulator.operands import operand
 from lanewise.emulator.registers import Array, Waves
-from lanewise.emulator.step import Step
+from lanewise.emulator.step import Step, registers
 
 __all__ = ["Waits"]
 
@@ -43,35 +45,45 @@ class Waits:
             for register in step.results:
                 self.registers.setdefault(register, []).append(entry)
 
-    def check(self, step: Step, w: Waves) -> None:
-        """Raises FaultError where an instruction touches what is on its way."""
-        for register in step.touched & self.registers.keys():
+    def check(self, touched: frozenset[int], step: Step | None, w: Waves) -> None:
+        """Raises FaultError where an instruction touches what is on its way; step: itself, where it is more than a branch."""
+        for register in touched & self.registers.keys():
             for entry in self.registers[register]:
                 if entry.waves is not None and not entry.waves[w.index].any():
                     continue
-                if register in step.results and entry.counter in step.counter and step.ordered and entry.step.ordered:
+                if step is not None and register in step.results and _in_order(entry, step) and register not in _sources(step):
                     continue  # loads that come back in order may write one register after the other
                 wave = 0 if entry.waves is None else int(entry.waves[w.index].argmax())
                 raise FaultError(f"touches a register that `{entry.step.one.text}` is still loading: a wait is missing", wave)
 
     def wait(self, counter: str, most: int, w: Waves) -> None:
-        """Go on when no more than `most` of what the counter counts are on their way."""
+        """Go on when no more than `most` of what the counter counts are on their way.
+
+        What comes back in order is there as soon as `most` later ones of its kind may be on their way; others may be behind any of them, so for what
+        does not come back in order only a wait for 0 helps.
+        """
         queue = self.queues.get(counter)
         if not queue:
             return
         if len(w.index) == self.waves and all(entry.waves is None for entry in queue):
-            late = len(queue) - most
-            done = [entry for number, entry in enumerate(queue) if number < late and (entry.step.ordered or most == 0)]
+            late = sum(entry.step.ordered for entry in queue) - most
+            done = []
+            for entry in queue:
+                if most == 0 or (entry.step.ordered and late > 0):
+                    done.append(entry)
+                late -= entry.step.ordered
             self._drop(counter, done)
             return
         ours = np.zeros(self.waves, bool)
         ours[w.index] = True
-        count = np.zeros(self.waves, np.int64)
+        later = np.zeros(self.waves, np.int64)
         done = []
         for entry in reversed(queue):
             waves = np.ones(self.waves, bool) if entry.waves is None else entry.waves
-            there = ours & waves & (count >= most) if entry.step.ordered or most == 0 else np.zeros(self.waves, bool)
-            count += waves
+            there = ours & waves
+            if most:
+                there &= (later >= most) if entry.step.ordered else False
+            later += waves & entry.step.ordered
             entry.waves = waves & ~there
             if not entry.waves.any():
                 done.append(entry)
@@ -90,7 +102,15 @@ class Waits:
         """An access to LDS that some of these waves have not waited for."""
         for counter in ("lgkm", "ds"):
             for entry in self.queues.get(counter, ()):
-                moves = entry.step.one.mnemonic.startswith(("ds_bpermute", "ds_permute", "ds_swizzle"))
-                if entry.step.one.mnemonic.startswith("ds_") and not moves and (entry.waves is None or entry.waves[w.index].any()):
+                if touches_lds(entry.step.one) and (entry.waves is None or entry.waves[w.index].any()):
                     return entry.step
         return None
+
+
+def _in_order(entry: _Entry, step: Step) -> bool:
+    return entry.counter in step.counter and step.ordered and entry.step.ordered
+
+
+def _sources(step: Step) -> frozenset[int]:
+    """What a load reads: its address, and what an atomic takes."""
+    return registers(operand(text) for text in step.one.operands[1:])

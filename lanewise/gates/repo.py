@@ -15,6 +15,7 @@ from lanewise.gates.names import PACKAGE, PREFIX, Names, Symbol
 __all__ = ["Broken", "Repo", "checkout"]
 
 _SCRIPT = Path(__file__).with_name("inventory.py")
+_PROVING = ("emulate", "isa")
 
 
 @functools.cache
@@ -74,9 +75,12 @@ class Repo:
 
     @functools.cached_property
     def reached(self) -> set[Symbol]:
-        """Every symbol that a command, the body of a registered kernel or the front door comes to: a backend's list of kernels too."""
+        """Every symbol that a command, the body of a registered kernel or the front door comes to: a backend's list of kernels too.
+
+        Commands that prove kernels do not count: what nobody else comes to is in nobody's use.
+        """
         bodies = {(k["module"], k["function"].split(".")[0]) for k in self.inventory["kernels"]}
-        found, ahead = bodies, list(self.inventory["commands"].values())
+        found, ahead = bodies, [command for name, command in self.inventory["commands"].items() if name not in _PROVING]
         for name in self.inventory["front_door"]:
             found |= self.names.resolve(f"{PACKAGE}.{name}")
         while ahead:

@@ -146,13 +146,12 @@ def _run(asked: _Asked, where: Any) -> list[dict[str, Any]]:
     if unknown:
         raise click.UsageError(f"nothing that is run here is called {sorted(unknown)[0][:200]!r}")
     # gigabytes on a card: one process has them all, one after the other
-    heavy = [pair for pair in chosen if pair[0].case.heavy]
-    light = [pair for pair in chosen if not pair[0].case.heavy]
+    heavy = [pair for pair in chosen if pair[0].case.heavy and not asked.target]
+    light = [pair for pair in chosen if pair not in heavy]
     first, share = asked.part
     if asked.turn >= 0:
         count = len(asked.targets)
         light = light[(asked.turn + asked.targets.index(asked.target)) % count :: count]
-        heavy = []
     results = []
     for run, guarded in light[first::share] + (heavy if first == 0 else []):
         result = asdict(guarded(run, where))

@@ -1,9 +1,11 @@
 """The matrix units on small integers, held in registers as AMD's layouts say, written here as loops: whatever rounds, these products are exact."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 from lanewise.arch import TARGETS
 from lanewise.emulator import matrix as unit
@@ -152,8 +154,7 @@ def test_denormals_of_16_bits_are_nothing_to_the_matrix_unit_of_mi200_alone():
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("v_mfma_f64_16x16x4_f64", "gfx942"),
-        ("v_mfma_f32_16x16x128_f8f6f4", "gfx950"),
+        ("v_mfma_f64_4x4x4_4b_f64", "gfx942"),
         ("v_smfmac_f32_16x16x32_f16", "gfx942"),
         ("v_wmma_f32_16x16x16_f16", "gfx942"),
         ("v_wmma_f16_16x16x16_f16", "gfx1100"),
@@ -163,6 +164,50 @@ def test_denormals_of_16_bits_are_nothing_to_the_matrix_unit_of_mi200_alone():
 def test_what_the_rule_does_not_cover_is_refused(name, target):
     with pytest.raises(EmulatorLimitError, match=name):
         unit.matrix(name, TARGETS[target])
+
+
+@pytest.mark.parametrize(("name", "formats"), [("v_mfma_f32_16x16x128_f8f6f4", (0, 4)), ("v_mfma_f32_16x16x16_f16", (1, 0))])
+def test_formats_that_have_no_rule_are_refused(name, formats):
+    with pytest.raises(EmulatorLimitError, match="cbsz"):
+        unit.matrix(name, TARGETS["gfx950"], formats)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "m", "k", "formats", "left", "right"),
+    [
+        ("v_wmma_f32_16x16x16_fp8_bf8", "gfx1200", 16, 16, (0, 0), torch.float8_e4m3fn, torch.float8_e5m2),
+        ("v_mfma_f32_32x32x16_bf8_fp8", "gfx942", 32, 16, (0, 0), torch.float8_e5m2fnuz, torch.float8_e4m3fnuz),
+        ("v_mfma_f32_16x16x32_fp8_fp8", "gfx950", 16, 32, (0, 0), torch.float8_e4m3fn, torch.float8_e4m3fn),
+        ("v_mfma_f32_16x16x128_f8f6f4", "gfx950", 16, 128, (1, 0), torch.float8_e5m2, torch.float8_e4m3fn),
+    ],
+)
+def test_products_of_floats_of_8_bits(name, target, m, k, formats, left, right):
+    lanes, rng = TARGETS[target].wave, np.random.default_rng(0)
+    groups = lanes // m
+    a, b = (torch.from_numpy(rng.integers(-4, 5, (m, k)).astype(np.float32)).to(kind) for kind in (left, right))
+
+    def laid_out(one):
+        raw = one.view(torch.uint8).numpy().reshape(m, groups, k // groups // 4, 4)
+        return np.ascontiguousarray(raw.transpose(2, 1, 0, 3)).view(np.uint32).reshape(k // groups // 4, 1, lanes)
+
+    none = np.zeros((m * m // lanes, 1, lanes), np.uint32)
+    found = unit.matrix(name, TARGETS[target], formats)(laid_out(a), laid_out(b), none).view(np.float32)[:, 0]
+    assert (found == (a.double() @ b.double().t()).numpy().ravel()[unit.shape(name, TARGETS[target]).places()]).all()
+
+
+def test_products_of_float64_lie_in_rows_four_apart_and_round_once_for_each_k():
+    rng = np.random.default_rng(0)
+    a, b, c = rng.standard_normal((16, 4)), rng.standard_normal((4, 16)), rng.standard_normal((16, 16))
+    given = [np.ascontiguousarray(one).view(np.uint32).reshape(1, 64, 2).transpose(2, 0, 1) for one in (a.T, b)]
+    rows, columns = 4 * np.arange(4)[:, None] + np.arange(64) // 16, np.arange(64) % 16
+    addend = np.ascontiguousarray(c[rows, columns]).view(np.uint32).reshape(4, 64, 2).transpose(0, 2, 1).reshape(8, 1, 64)
+    found = unit.matrix("v_mfma_f64_16x16x4_f64", TARGETS["gfx942"])(*given, addend)
+    both = np.ascontiguousarray(found.reshape(4, 2, 64).transpose(0, 2, 1)).view(np.float64)[..., 0]
+    want = c[rows, columns]
+    for k in range(4):
+        want = np.array([[float(Fraction(a[i, k]) * Fraction(b[k, j]) + Fraction(w)) for i, j, w in zip(*three, strict=True)]
+                         for three in zip(rows, np.broadcast_to(columns, rows.shape), want, strict=True)])  # fmt: skip
+    assert (both == want).all()
 
 
 def test_signs_of_floats_are_refused():

@@ -1,6 +1,5 @@
 """Every vector and scalar instruction that the project's kernels are compiled to is in the table, or is one that the machine itself does."""
 
-import os
 import re
 import sys
 
@@ -26,15 +25,6 @@ _MACHINE = re.compile(
     r"s_(waitcnt|wait_|cbranch|branch|barrier|endpgm|nop$|clause|delay_alu|sendmsg|setprio|set_inst|sleep|load|buffer_load|movk_|addk_|mulk_|cmpk_|cmovk_"
     r"|\w+_saveexec|\w+_wrexec|getpc|setreg|getreg|version|code_end|trap)|v_(readlane|readfirstlane|writelane|permlane|accvgpr|mbcnt|swap|nop)"
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory):
-    """Triton's cache of this run of the tests; workers share it."""
-    folder = tmp_path_factory.getbasetemp()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "triton"))
-        yield
 
 
 def unknown(row, text):

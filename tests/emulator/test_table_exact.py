@@ -152,3 +152,13 @@ def test_only_what_gfx9_added_keeps_the_other_half():
 def test_what_the_table_does_not_have_is_refused_with_its_name():
     with pytest.raises(EmulatorLimitError, match=r"v_cube_of_f32 of gfx1100"):
         lookup("v_cube_of_f32", ROW)
+
+
+def test_digits_of_two_over_pi_for_angles_of_every_size():
+    digits = Fraction("0.636619772367581343075535053490057448137838582961825794990669376235587190536906140360455211065012343824291370907031832")
+    runs = [Fraction(float(run("v_trig_preop_f64", np.array([[1.0]]), np.array([[number]], np.uint32))[0, 0])) for number in range(3)]
+    rest = digits - sum(runs)
+    assert 0 <= rest < Fraction(1, 2**159)
+    assert runs[0] == Fraction(int(digits * 2**53), 2**53)
+    later = run("v_trig_preop_f64", np.array([[2.0**64]]), np.zeros((1, 1), np.uint32))[0, 0]  # ten whole turns' digits are left out
+    assert Fraction(float(later)) == Fraction(int(digits * 2**63) % 2**53, 2**63)

@@ -54,9 +54,10 @@ def _ordinary(width):
 # Lanes that are judged where the text is wrong for the others, or simpler than the hardware; each has a test of its own below.
 JUDGED = {
     **dict.fromkeys(("v_rcp_f32", "v_rcp_iflag_f32", "v_rsq_f32", "v_sqrt_f32", "v_log_f32"), _normal),
-    "v_exp_f32": lambda bits: not -150 < Bits("f", 32, bits[0]).number < -126,
+    **dict.fromkeys(("v_s_rcp_f32", "v_s_rsq_f32", "v_s_sqrt_f32", "v_s_log_f32"), _normal),
+    **dict.fromkeys(("v_exp_f32", "v_s_exp_f32"), lambda bits: not -150 < Bits("f", 32, bits[0]).number < -126),
     **{name: _some(32, 2.0**22) for name in ("v_rndne_f32", "s_rndne_f32")},
-    "v_rndne_f16": _some(16, 2.0**9),
+    **{name: _some(16, 2.0**9) for name in ("v_rndne_f16", "s_rndne_f16")},
     "v_rndne_f64": _some(64, 2.0**51),
     **{f"v_fract_f{width}": _positive(width) for width in (16, 32, 64)},
     **{f"v_frexp_exp_{kind}": _ordinary(width) for kind, width in (("i16_f16", 16), ("i32_f32", 32), ("i32_f64", 64))},
@@ -66,9 +67,25 @@ JUDGED = {
 WRONG = {
     **dict.fromkeys(("v_sin_f32", "v_cos_f32", "v_sin_f16", "v_cos_f16"), "the text multiplies by 2 pi and rounds before the function"),
     "v_cvt_off_f32_i4": "the text's table of results is not in it",
+    "v_trig_preop_f64": "the text keeps what is in front of the point, where it means what is behind it",
+    **dict.fromkeys(
+        (
+            "v_cvt_pk_f32_fp8",
+            "v_cvt_pk_f32_bf8",
+            "v_cvt_f32_fp8",
+            "v_cvt_f32_bf8",
+            "v_cvt_pk_fp8_f32",
+            "v_cvt_pk_bf8_f32",
+            "v_cvt_scalef32_pk_f32_fp8",
+            "v_cvt_scalef32_pk_f32_bf8",
+            "v_cvt_scalef32_pk_fp8_f32",
+            "v_cvt_scalef32_pk_bf8_f32",
+        ),
+        "the formats' functions are named in the text and not in it",
+    ),
 }
 # Of each generation, how many instructions of the table its text has, less WRONG.
-COUNTS = {"rdna3": 570, "rdna4": 562, "cdna": 530}
+COUNTS = {"rdna3": 584, "rdna4": 588, "cdna": 532}
 ANYWHERE_ELSE = {"s_add_u64", "s_sub_u64", "v_mul_lo_i32"}
 
 
