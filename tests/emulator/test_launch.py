@@ -316,6 +316,12 @@ def test_tensors_at_odd_addresses_are_launched_as_such(target):
         whole[:] = 7
 
 
+def test_a_tensor_that_is_not_on_the_cpu_is_refused_before_its_memory_is_touched():
+    x = torch.zeros(64, dtype=torch.int32)
+    with running(TARGETS["gfx1100"]), pytest.raises(DeviceError, match="bare: y lies on meta; the emulator works on the memory of CPU tensors"):
+        bare[(1,)](x, torch.zeros(64, dtype=torch.int32, device="meta"), BLOCK=64, num_warps=1)
+
+
 def test_the_front_door_loads_nothing_of_torch_until_tensors_are_asked_for():
     text = (
         "import sys, lanewise.emulator as e; assert {'launch', 'Buffer', 'running', 'Ran'} <= set(e.__all__); e.launch, e.Buffer, e.Ran;"
