@@ -155,7 +155,8 @@ def _cases() -> tuple[Case, ...]:
     found += [Case("skinny", 16, 512, 4096), Case("skinny", 16, 12288, 2048)]  # the first is split along k, the second is not
     found += [Case("quant_gemv", m, 4096, 2048, fmt) for m in (1, 4) for fmt in LAYOUTS]
     found += [Case("quant_gemv", m, 4096, k, "Q4_K") for m, k in ((1, 1024), (2, 1024), (4, 1024), (2, 2048), (16, 2048), (1, 14336))]
-    found += [Case("quant_gemv", 2, 1000, 2304, "Q4_K", fused=True), Case("quant_gemv", 4, 1024, 28672, "Q4_K")]  # the second is a loop on AMD
+    found += [Case("quant_gemv", 2, 1000, 2304, "Q4_K", fused=True), Case("quant_gemv", 4, 1024, 28672, "Q4_K")]
+    found += [Case("quant_gemv", 1, 1024, 28672, fmt) for fmt in ("Q4_K", "Q8_0")] + [Case("grouped_quant", 8, 256, 28672, "Q4_K")]  # loops on AMD
     found += [Case("quant_gemm", 512, 4096, 2048, fmt) for fmt in LAYOUTS] + [Case("quant_gemm", 512, 1000, 2304, "Q4_K", fused=True)]
     found += [Case("grouped_quant", 8, 768, 2048, fmt) for fmt in LAYOUTS] + [Case("grouped_quant", 8, 768, 2048, "Q4_K", fused=True)]
     found += [Case("grouped_quant", 512, 768, 2048, "Q4_K", fused=True), Case("grouped_quant", 512, 768, 2048, "Q6_K")]

@@ -11,7 +11,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import expect_mma
 from lanewise.isa.catalogue import Case
 from lanewise.isa.expectation import ADDRESSES, ANY, NONE, PRODUCTS, SCALED, VECTOR_BYTES, Expectation, Range
-from lanewise.kernels.gpu.quant_config import STRANDS
+from lanewise.kernels.gpu.quant_config import STRANDS, straight
 from lanewise.kernels.gpu.quant_layout import BLOCK, LAYOUTS
 
 __all__ = ["expected"]
@@ -19,7 +19,6 @@ __all__ = ["expected"]
 _WORDS, _X_LOADS = 32, 4
 _NARROW = 10  # loads of d and sums of a tile and token; PTX has each once for every word of a lane, of which ptxas makes one
 _LEAVES_ROOM = 4  # tiles times tokens that are written out: more take the registers of a second wave where a SIMD has the fewest
-_UNROLLED, _UNROLLED_PLAIN = 32, 8  # tiles times tokens up to which quant_gemv writes them all out, with dots and without
 
 
 def expected(case: Case, row: Arch, body: str) -> Expectation:
@@ -67,7 +66,7 @@ def _dotted(case: Case, row: Arch, warps: int, tokens: int, behind: int) -> Expe
     """Of so many warps that lie side by side in k. behind: loads of what is fused, and of which expert it is"""
     layout, tiles = LAYOUTS[str(case.format)], -(-case.k // (BLOCK * warps))
     scaled, per_tile = SCALED[layout.scale] * tokens, layout.quants + layout.high + layout.scales
-    if tiles * tokens > (_UNROLLED if row.dot4 else _UNROLLED_PLAIN):
+    if tiles * tokens > straight(row, tokens):
         # a loop over as many tiles as there are strands, which LLVM may write out a few times
         turn = _WORDS * max(1, STRANDS // warps) * tokens
         return Expectation(

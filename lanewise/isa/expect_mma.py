@@ -17,21 +17,25 @@ _TOKENS = 8  # of the matrix unit
 _LANES = 32
 _UNROLLED = 32  # tiles times octets that are written out
 _STACK = 8  # one word round the call that a division makes for its rarest numbers
+# Where a configuration caps registers, so that two programs fit on a multiprocessor, ptxas may have to keep four words of a thread's straight code in
+# memory (14 tiles, k=28672): once a program, and less than the second program is worth, which is what the cap is for (`QuantConfig`).
+_CAPPED = 16
 _NARROW_X = {"half": 0, "half+min": 0, "bytes": 2, "bytes+min": 2, "nibbles+min": 2}  # loads of d, of tokens by eight
 _WIDE_X = {"half": 4, "half+min": 8, "bytes": 0, "bytes+min": 2, "nibbles+min": 4}  # loads of d or sums by fours
 
 
 def one(case: Case, row: Arch) -> Expectation:
     """One token, whose groups are the unit's columns: a lane scales two sums of each of two rows, twice where a scale is that of 16 columns."""
-    return _alone(case, _tiles(case, case.config(row).warps), narrow=6, behind=8 if case.fused else 0)
+    config = case.config(row)
+    return _alone(case, _tiles(case, config.warps), narrow=6, behind=8 if case.fused else 0, stack=_CAPPED if config.registers else 0)
 
 
 def grouped_one(case: Case, row: Arch) -> Expectation:
     """The same, with x quantized on the way: 8 numbers a lane; and which expert, and its weight."""
-    return _alone(case, _tiles(case, case.config(row).warps), narrow=9, behind=2)
+    return _alone(case, _tiles(case, case.config(row).warps), narrow=9, behind=2, stack=_STACK)
 
 
-def _alone(case: Case, tiles: int, narrow: int, behind: int) -> Expectation:
+def _alone(case: Case, tiles: int, narrow: int, behind: int, stack: int) -> Expectation:
     layout = LAYOUTS[str(case.format)]
     scaled = tiles * (8 if layout.group == 16 else 4)
     return Expectation(
@@ -39,7 +43,7 @@ def _alone(case: Case, tiles: int, narrow: int, behind: int) -> Expectation:
         slow=Range(scaled, scaled + ADDRESSES),
         wide=Range(*[tiles * (layout.quants + layout.high)] * 2),
         other=Range(0, tiles * (2 * layout.scales + narrow) + behind),
-        stack=_STACK,
+        stack=stack,
     )
 
 
@@ -53,9 +57,10 @@ def octets(case: Case, row: Arch) -> Expectation:
     scaled = 0 if layout.scale.startswith("half") else 4 * dots
     return Expectation(
         matrix=Range(dots, dots),
-        slow=Range(scaled, scaled + ADDRESSES),
+        slow=Range(scaled, scaled + ADDRESSES + tiles),  # the address of a tile's x
         wide=Range(*[tiles * (layout.quants + layout.high + layout.scales + parts * (4 + _WIDE_X[layout.scale]))] * 2),
         other=Range(0, tiles * (layout.tail // 8 + parts * _NARROW_X[layout.scale]) + (8 * parts if case.fused else 0)),
+        stack=_CAPPED if config.registers else 0,
     )
 
 

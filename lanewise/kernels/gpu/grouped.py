@@ -22,7 +22,7 @@ from lanewise.kernels.gpu.grouped_order import in_order
 from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
-from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig, as_written
+from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig, as_written, straight
 from lanewise.kernels.gpu.quant_gemv import _LANES, _UNROLLED, _dot, _gathered, _strand
 from lanewise.kernels.gpu.quant_pack import QuantWeight
 from lanewise.kernels.gpu.quant_threads import THREADS, tree
@@ -125,7 +125,7 @@ def _launch(
     mma, wide = config.body == "tiles", config.warps
     tiles, strands = -(-blocks // wide), STRANDS // wide
     ahead = min(config.ahead, tiles)
-    unrolled = tiles * (1 if mma else tokens) <= _UNROLLED
+    unrolled = tiles * (1 if mma else tokens) <= (_UNROLLED if mma else min(_UNROLLED, straight(arch, tokens)))
     if not unrolled:  # a multiple of the strands, so that a held tile always belongs to the same
         ahead = max(1, ahead // strands) * strands
     pdl = arch.pdl and not interpreted

@@ -8,7 +8,7 @@ from typing import Any
 from lanewise.arch import Arch
 from lanewise.errors import ShapeError
 
-__all__ = ["BODIES", "STRANDS", "QuantConfig", "as_written", "candidates", "default"]
+__all__ = ["BODIES", "STRANDS", "QuantConfig", "as_written", "candidates", "default", "straight"]
 
 BODIES = ("tiles", "dots", "blas")
 STRANDS = 8  # sums that a row's blocks are spread over, whatever the cut, and added in one order: all cuts give the same bits
@@ -16,6 +16,7 @@ _MOST_TOKENS = {"tiles": 64, "dots": 8}
 _TILES_M = 96  # tokens up to which tiles are the faster ones
 _WARPS = 1536  # of all programs together, that keep a large card at work
 _AHEAD = 3
+_FEW_TILES, _MOST_TILES = 8, 32  # that are written out
 _LEAST_REGISTERS = 64
 # A multiprocessor has 65536 registers (CUDA C++ programming guide, technical specifications): two programs of eight warps, three or two of four.
 _REGISTERS = {1: (0,), 2: (0,), 4: (168, 208), 8: (128,)}
@@ -74,6 +75,15 @@ def as_written(arch: Arch) -> dict[str, Any]:
     consistent in that on the cards that were looked at (`python -m lanewise.prove --device cuda`), and is left to it.
     """
     return {"enable_fp_fusion": False} if arch.vendor == "amd" else {}
+
+
+def straight(arch: Arch, tokens: int) -> int:
+    """Tiles times tokens of a program of dots, up to which its tiles may be straight code and no loop.
+
+    LLVM loads everything first where nothing keeps it from that, which for one token nothing does, and moves together what unpacks bytes where there
+    is no dot: 14 tiles of a warp, which are 28672 columns, then spilled on wave32 (`lanewise isa --gate`).
+    """
+    return _FEW_TILES if arch.dot4 is None or (arch.vendor == "amd" and tokens == 1) else _MOST_TILES
 
 
 def default(arch: Arch, fmt: str, m: int, n: int, k: int) -> QuantConfig:

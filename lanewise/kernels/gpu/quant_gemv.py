@@ -19,7 +19,7 @@ from lanewise.kernels.gpu.act_quant import Activations
 from lanewise.kernels.gpu.laid_out import checked
 from lanewise.kernels.gpu.lanes import _finish
 from lanewise.kernels.gpu.quant_codes import held_tile
-from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig, as_written
+from lanewise.kernels.gpu.quant_config import STRANDS, QuantConfig, as_written, straight
 from lanewise.kernels.gpu.quant_dots import dots_tile, load_no_earlier
 from lanewise.kernels.gpu.quant_layout import ROWS
 from lanewise.kernels.gpu.quant_mma import mma_tile
@@ -32,7 +32,7 @@ __all__ = ["quant_gemv"]
 
 _LANES = "sizePerThread = [1, 1, 4], threadsPerWarp = [32, 1, 1], warpsPerCTA = [1, \\d+, 1], order = [2, 0, 1]"
 _WAITING_WAVE = 64  # where a dot's result must not be read at once (LLVM's hazard recognizer, gfx90a and later); harmless on the others
-_UNROLLED, _UNROLLED_PLAIN = 32, 8  # tiles times tokens that are written out, with dots and without: compilers need fewer registers than in a loop
+_UNROLLED = 32  # tiles times tokens of a program, in eights or by ones, that are written out: compilers then need fewer registers than in a loop
 _COMBINED = 64  # rows of w that a program of `_combine` adds up
 
 
@@ -67,7 +67,7 @@ def quant_gemv(
     tiles = -(-blocks // (wide * config.splits))
     strands = STRANDS // (wide * config.splits)
     ahead = min(config.ahead, tiles)
-    unrolled = mma or tiles * tokens <= (_UNROLLED if arch.dot4 else _UNROLLED_PLAIN)  # LLVM spills more of the latter: gfx1010
+    unrolled = mma or tiles * tokens <= min(_UNROLLED, straight(arch, tokens))
     if not unrolled:  # a multiple of the strands, so that a held tile always belongs to the same
         ahead = max(1, ahead // strands) * strands
     whole = blocks % (wide * config.splits) == 0
