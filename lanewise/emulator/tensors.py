@@ -10,7 +10,7 @@ import torch
 from lanewise.arch import Arch
 from lanewise.emulator.driver import Ran, launch
 from lanewise.emulator.memory import Buffer, at_address, called, overlapping
-from lanewise.errors import EmulatorLimitError
+from lanewise.errors import DeviceError, EmulatorLimitError
 from lanewise.isa.code_object import CodeObject, code_object
 from lanewise.isa.launches import Launch, taken
 
@@ -28,6 +28,8 @@ def running(row: Arch, *, changed: Callable[[Launch], CodeObject] | None = None,
     """Every Triton launch inside the block is compiled for a target and run on its tensors' own memory; what each did is noted in order.
 
     changed: another code object for a launch, such as one with a fault in it; options: of `launch`
+
+    Raises DeviceError for a tensor that does not lie on the CPU, and what `taken` and `launch` raise.
 
     >>> from lanewise.arch import parse
     >>> from lanewise.kernels.gpu.skinny import skinny
@@ -57,7 +59,10 @@ def _code(one: Launch) -> CodeObject:
 
 def _arguments(one: Launch) -> dict[str, Any]:
     """Tensors as buffers, those whose memory overlaps as one; numbers as the kernel's types."""
-    spans = {name: _span(value) for name, value in one.arguments.items() if isinstance(value, torch.Tensor)}
+    tensors = {name: value for name, value in one.arguments.items() if isinstance(value, torch.Tensor)}
+    if away := [name for name, value in tensors.items() if value.device.type != "cpu"]:
+        raise DeviceError(f"{one.name}: {away[0]} lies on {tensors[away[0]].device}; the emulator works on the memory of CPU tensors")
+    spans = {name: _span(value) for name, value in tensors.items()}
     places = {
         name: (buffer, spans[name][0] - begin)
         for begin, end, names in overlapping(spans)

@@ -143,8 +143,10 @@ class CodeObject:
         return {one.pc: one for one in self.instructions}
 
 
-def code_object(text: str, binary: bytes, row: Arch, *, shared: int = 0, warps: int = 1) -> CodeObject:
+def code_object(text: str, binary: bytes, row: Arch, *, shared: int = 0, warps: int | None = None) -> CodeObject:
     """The kernel of an AMD target of which Triton keeps `text` and `binary` (`Launch.text`, `Launch.binary`).
+
+    warps: waves of a workgroup; without it as many as the kernel was compiled for at most, which of Triton's is how many they have
 
     Raises AssemblyError where the object cannot be read, and where it is not what assembling the text gives.
     """
@@ -162,9 +164,12 @@ def code_object(text: str, binary: bytes, row: Arch, *, shared: int = 0, warps: 
         raise AssemblyError(f"{assembly.kernel}: its descriptor has {len(descriptor)} bytes; it has to have {_DESCRIPTOR_BYTES}")
     _same(assembly.kernel, "descriptor", again[:16] + again[24:], descriptor[:16] + descriptor[24:])  # between them the linker's offset
     instructions = tuple(_placed(one, pc) for one, pc in zip(assembly.instructions, pcs, strict=True))
-    return CodeObject(
-        row, assembly.kernel, shared, warps, kernels[assembly.kernel], _described(descriptor), instructions, assembly.labels, code, binary, text
-    )
+    metadata = kernels[assembly.kernel]
+    most = int(metadata.get(".max_flat_workgroup_size", row.wave)) // row.wave
+    waves = most if warps is None else warps
+    if not 1 <= waves <= most:
+        raise AssemblyError(f"{assembly.kernel}: a workgroup of {waves} waves; it is compiled for at most {most} of {row.wave} lanes")
+    return CodeObject(row, assembly.kernel, shared, waves, metadata, _described(descriptor), instructions, assembly.labels, code, binary, text)
 
 
 def _described(data: bytes) -> Descriptor:

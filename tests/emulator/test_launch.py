@@ -1,5 +1,6 @@
 """Launches on arrays of numpy: what a driver would do, and which arguments it would not take."""
 
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -50,6 +51,15 @@ def plus(x, y, n, factor, wide, flag, BLOCK: tl.constexpr):
 def bare(x, y, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + at, tl.load(x + at) + 1)
+
+
+@triton.jit
+def one_bad(y, x, z, BLOCK: tl.constexpr):
+    lane = tl.arange(0, BLOCK)
+    bad = (tl.program_id(0) == x) & (tl.program_id(1) == 1) & (tl.program_id(2) == z)
+    if bad:
+        lane = tl.where(lane % 128 > 100, lane + 1000, lane)
+    tl.store(y + lane.to(tl.int64), lane)  # the store
 
 
 def compiled_ids(target):
@@ -206,6 +216,25 @@ def test_what_no_card_or_no_emulator_would_start_is_refused():
 
 
 @SOME
+@pytest.mark.parametrize("schedule", ["lockstep", "serial", "reversed", "random:9"])
+def test_a_fault_names_its_workgroup_in_every_batch_and_order(target, schedule):
+    """One of 36 workgroups is wrong, from lane 101 on. An element is stored by every lane, or two: the first bad one tells which lane it is."""
+    code = compiled(target, lambda: one_bad[(1,)](torch.zeros(128, dtype=torch.int32), 5, 7, BLOCK=128, num_warps=2 if target == "gfx942" else 4))
+    text, first = inspect.getsourcelines(one_bad.fn)
+    line = first + next(number for number, one in enumerate(text) if "# the store" in one)
+    wave = TARGETS[target].wave
+    for (x, z), lanes in (((2, 3), 1), ((0, 0), 512), ((1, 2), 700), ((2, 1), 1 << 15)):
+        y = np.zeros(128, np.int32)
+        with pytest.raises(KernelFaultError) as caught:
+            launch(code, (3, 2, 6), {"y": y, "x": x, "z": z}, schedule=schedule, lanes=lanes)
+        at = caught.value.at
+        assert (at.kernel, at.group, at.wave, at.lane, at.buffer, at.offset) == ("one_bad", (x, 1, z), 101 // wave, 101 % wave, "y", 4 * 1101)
+        assert at.instruction == code.at(at.instruction.pc)
+        place = f"one_bad, pc {at.instruction.pc:#x} (test_launch.py:{line}), `{at.instruction.text}`, workgroup ({x}, 1, {z})"
+        assert str(caught.value) == f"{place}, wave {101 // wave}, lane {101 % wave}: writes 4 bytes at offset 4404 of y, which has 512 bytes"
+
+
+@SOME
 def test_a_register_that_nobody_has_set_is_poison_the_same_every_time(target):
     one = taken_once(target, lambda: bare[(1,)](torch.zeros(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32), BLOCK=64, num_warps=1))
     lines = one.text.splitlines()
@@ -314,6 +343,12 @@ def test_tensors_at_odd_addresses_are_launched_as_such(target):
         assert (y == x + 1).all()
         assert set(whole[:shift].tolist()) | set(whole[shift + 64 :].tolist()) == {7}
         whole[:] = 7
+
+
+def test_a_tensor_that_is_not_on_the_cpu_is_refused_before_its_memory_is_touched():
+    x = torch.zeros(64, dtype=torch.int32)
+    with running(TARGETS["gfx1100"]), pytest.raises(DeviceError, match="bare: y lies on meta; the emulator works on the memory of CPU tensors"):
+        bare[(1,)](x, torch.zeros(64, dtype=torch.int32, device="meta"), BLOCK=64, num_warps=1)
 
 
 def test_the_front_door_loads_nothing_of_torch_until_tensors_are_asked_for():

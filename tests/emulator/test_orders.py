@@ -58,10 +58,9 @@ def test_cases_of_the_proof_are_right_in_every_order(module, target, order):
 PAIRS = rotated(flow.CASES)[::9] + rotated(reductions.CASES)[::14] + rotated(shapes.CASES)[::9]
 
 
-@pytest.mark.parametrize("order", ["reversed", "random:7"])
 @pytest.mark.parametrize(("case", "target"), PAIRS, ids=ids(PAIRS))
-def test_other_kernels_give_the_same_in_every_order(case, target, order):
-    case.on(target, schedule=order)
+def test_other_kernels_are_right_in_other_orders(case, target):
+    case.on(target, schedule=("reversed", "random:7", "serial")[PAIRS.index((case, target)) % 3])
 
 
 @pytest.mark.parametrize(("target", "order"), [("gfx90a", "serial"), ("gfx1201", "reversed")])

@@ -12,9 +12,10 @@ import inspect  # noqa: E402
 
 import triton.language as tl  # noqa: E402
 from support.edited import edited, lines_of, without  # noqa: E402
+from support.objects import taken_once  # noqa: E402
 
 from lanewise.arch import parse  # noqa: E402
-from lanewise.emulator import running  # noqa: E402
+from lanewise.emulator import Buffer, launch, running  # noqa: E402
 from lanewise.emulator.origin import Stores  # noqa: E402
 from lanewise.errors import KernelFaultError  # noqa: E402
 
@@ -46,6 +47,14 @@ def turned(x, y, N: tl.constexpr):
 def added(x, y, N: tl.constexpr):
     values = tl.load(x + tl.arange(0, N))
     tl.store(y + tl.arange(0, N), values + 1)  # the use
+
+
+@triton.jit
+def passed_on(x, between, y, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(between + at, tl.load(x + at))
+    tl.debug_barrier()
+    tl.store(y + at, tl.load(between + N - 1 - at))  # what is passed on
 
 
 @triton.jit
@@ -181,3 +190,40 @@ def test_a_race_of_two_waves_that_write_one_place(target):
         turned[(1,)](x, y, N=64)
     assert place(caught.value)[0] == line(turned, "# the exchange")
     assert re.search(r"race in LDS at offset \d+: writes a byte that wave \d has written too", str(caught.value))
+
+
+@pytest.mark.parametrize("target", WAVES)
+def test_a_wait_that_leaves_one_too_many_on_its_way(target):
+    x, y = torch.arange(256.0), torch.zeros(256)
+
+    def changed(one):
+        lines = one.text.splitlines()
+        at = lines_of(one.text, r"s_waitcnt vmcnt\(0\)|s_wait_loadcnt 0x0")[-1]
+        lines[at] = lines[at].replace("vmcnt(0)", "vmcnt(1)").replace("0x0", "0x1")
+        return edited(one, "\n".join(lines) + "\n")
+
+    with running(parse(target), changed=changed), pytest.raises(KernelFaultError, match="is still loading: a wait is missing") as caught:
+        added[(1,)](x, y, N=256)
+    assert place(caught.value)[0] == line(added, "# the use")
+
+
+@pytest.mark.parametrize("target", ["gfx1100", "gfx942", "gfx1201"])
+def test_a_deleted_barrier_around_memory_shows_in_every_order_but_lockstep(target):
+    """Memory has no race detector; there it is the order that shows it: by wrong numbers, or by the line where what memory holds is known."""
+    row, n = parse(target), 4 * parse(target).wave
+    empty = torch.zeros(n)
+    one = taken_once(target, lambda: passed_on[(1,)](empty, empty, empty, N=n))
+    x = np.arange(n, dtype=np.float32)
+    right, wrong = edited(one, one.text), edited(one, without(one.text, barriers(one.text, row)))
+    for order in ("lockstep", "serial", "reversed", "random:5"):
+        for code in (right, wrong):
+            y = np.zeros(n, np.float32)
+            launch(code, (1,), {"x": x, "between": np.zeros(n, np.float32), "y": y}, schedule=order)
+            assert (y == x[::-1]).all() == (code is right or order == "lockstep")
+        between = Buffer("between", np.zeros(4 * n, np.uint8), known=np.zeros(4 * n, bool))
+        if order == "lockstep":
+            launch(wrong, (1,), {"x": x, "between": between, "y": np.zeros(n, np.float32)}, schedule=order)
+            continue
+        with pytest.raises(KernelFaultError, match=r"reads \d+ bytes at offset \d+ of between, which nobody has written") as caught:
+            launch(wrong, (1,), {"x": x, "between": between, "y": np.zeros(n, np.float32)}, schedule=order)
+        assert place(caught.value)[0] == line(passed_on, "# what is passed on")

@@ -58,6 +58,9 @@ def test_scalar_loads_come_back_in_any_order_so_only_a_wait_for_none_helps(targe
     run(load + "WAIT scalar 0\ns_add_i32 s12, s10, s11", target)
 
 
+PART = "v_cmp_gt_u32_e32 vcc{}, {}, v0\ns_cbranch_vccz .end\n"  # the first wave goes on
+
+
 @pytest.mark.parametrize("target", OLD)
 def test_a_scalar_load_behind_lds_does_not_say_that_lds_is_there(target):
     """Both count down the same counter, and the scalar load may be the first one that is back."""
@@ -66,6 +69,13 @@ def test_a_scalar_load_behind_lds_does_not_say_that_lds_is_there(target):
     refused(load + "v_mov_b32_e32 v4, v3", target, 9, "ds_load_b32 v3")
     refused(load + "s_add_i32 s12, s10, 1", target, 9, "s_load_b32")
     run(load.replace("lds 1", "lds 0") + "v_add_u32_e32 v4, s10, v3", target)
+    load = "s_load_b32 s10, s[4:5], 0x0\nds_load_b32 v2, v1\nds_load_b32 v3, v1\nWAIT lds 1\n"
+    for begin in ("", PART.format("" if target == "gfx942" else "_lo", 64 if target == "gfx942" else 32)):  # of all waves, and of one
+        begin = IN_LDS + begin
+        line = begin.count("\n") + 5
+        run(begin + load + "v_mov_b32_e32 v4, v2\n.end:", target)
+        refused(begin + load + "v_mov_b32_e32 v4, v3\n.end:", target, line, "ds_load_b32 v3")
+        refused(begin + load + "s_add_i32 s12, s10, 1\n.end:", target, line, "s_load_b32")
 
 
 @EVERY
@@ -117,6 +127,28 @@ def test_of_waves_that_part_each_has_its_own_counters(target, schedule):
     at = refused(text, target, 7, "global_load_b32", schedule=schedule, groups=3)
     assert (at.group, at.wave) == ((0, 0, 0), 1)
     run(text.replace(f", {wave},", f", {2 * wave - 1},"), target, schedule=schedule, groups=3)
+
+
+@EVERY
+@pytest.mark.parametrize("schedule", ["lockstep", "reversed"])
+def test_a_wave_that_has_not_loaded_waits_for_nothing(target, schedule):
+    wave = 64 if target == "gfx942" else 32
+    text = f"""v_cmp_gt_u32_e32 vcc{"" if wave == 64 else "_lo"}, {wave}, v0
+v_lshlrev_b32_e32 v1, 2, v0
+s_cbranch_vccnz .waits
+v_mov_b32_e32 v2, 0
+s_branch .met
+.waits:
+global_load_b32 v2, v1, s[4:5]
+.met:
+s_cbranch_vccz .late
+WAIT load 0
+.late:
+v_mov_b32_e32 v3, v2"""
+    w = run(text, target, schedule=schedule, groups=2).w
+    assert (w.v[3] == np.where(w.v[0] < wave, w.v[0], 0)).all()
+    at = refused(text.replace("vccz .late", "vccnz .late"), target, 12, "global_load_b32 v2", schedule=schedule, groups=2)
+    assert at.wave == 0
 
 
 @EVERY

@@ -99,6 +99,16 @@ def test_a_text_that_is_not_the_objects_is_refused():
         code_object(one.text.replace("_sum", "other"), one.binary, row)
 
 
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100"])
+def test_a_workgroup_has_as_many_waves_as_the_kernel_was_compiled_for_and_never_more(name):
+    one = launch(TARGETS[name])
+    assert code_object(one.text, one.binary, one.row).warps == one.warps == 4
+    assert code_object(one.text, one.binary, one.row, warps=2).warps == 2
+    for waves in (0, 5):
+        with pytest.raises(AssemblyError, match=f"a workgroup of {waves} waves; it is compiled for at most 4 of {one.row.wave} lanes"):
+            code_object(one.text, one.binary, one.row, warps=waves)
+
+
 def test_a_disassembly_that_differs_is_an_error_and_no_disassembler_a_reason(monkeypatch):
     code = made(TARGETS["gfx1100"])
     at = next(i for i, one in enumerate(code.instructions) if one.mnemonic.startswith("v_add"))
