@@ -21,6 +21,7 @@ from lanewise.gates.__main__ import main as gates
 from lanewise.gates.commands import runnable
 from lanewise.gates.repo import checkout
 from lanewise.kernels.cpu.isa import runnable as isas
+from lanewise.prove.__main__ import main as prove
 
 REPO = Repo(checkout())
 # What stands for something in a synopsis, and what a test gives for it. "..." stands for the value of the option in front of it.
@@ -102,6 +103,9 @@ def test_a_command_of_a_document_runs(command):
     if program == "make":
         done = subprocess.run(["make", "-n", "-C", str(REPO.root), *words], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
+    elif program == "python" and words[1] == "lanewise.prove":
+        done = CliRunner().invoke(prove, [*words[2:], "--op", "linear", "--part", "0", "1000000"])
+        assert done.exit_code == 0, done.output
     elif program == "python":
         done = CliRunner().invoke(gates, words[2:] or ["--only", "settings"])
         assert done.exit_code == 0, done.output
