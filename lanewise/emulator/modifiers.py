@@ -7,8 +7,6 @@ from lanewise.isa.assembly import Instruction
 
 __all__ = ["Modifiers"]
 
-_LIST = re.compile(r"(\w+):\[([^\]]*)\]$")
-
 
 class Modifiers:
     """The modifiers of an instruction by name; `done` refuses what nobody has asked for."""
